@@ -1,0 +1,27 @@
+# Flags every target of ours is built with (through the interface library glint_flags).
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_library(glint_flags INTERFACE)
+target_compile_options(glint_flags INTERFACE
+  # Contraction and order are written out in the source: the bits must not depend on the compiler's mood.
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wnon-virtual-dtor;-Werror>)
+# Warnings in system headers are not ours; g++ 12 has false positives of these two in std:: at -O3.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(glint_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow>)
+endif()
+if(GLINT_SANITIZE)
+  target_compile_options(glint_flags INTERFACE -fsanitize=${GLINT_SANITIZE} -fno-omit-frame-pointer
+                                               -fno-sanitize-recover=all)
+  target_link_options(glint_flags INTERFACE -fsanitize=${GLINT_SANITIZE})
+endif()
+
+find_program(GLINT_CCACHE ccache)
+if(GLINT_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${GLINT_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${GLINT_CCACHE})
+endif()

@@ -1,0 +1,85 @@
+// One sequence and all of its state.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "glint/model.h"
+#include "glint/status.h"
+
+namespace glint {
+
+namespace engine {
+struct SessionImpl;
+}
+
+struct SessionOptions {
+  int64_t context = 4096;  // tokens it has room for
+  bool mtp = false;        // also keep the MTP block's caches
+};
+
+// Names a position of a session that it can return to. Valid until the session is rewound to before it.
+struct CheckpointId {
+  uint64_t value = 0;
+};
+
+// Which rows' logits an Append returns.
+enum class LogitRows : uint8_t { kNone, kLast, kAll };
+
+// Threads: one call at a time per session; sessions of one model may be used from different threads (their passes take
+// turns). After an error a session is as before the call, unless the code is kDevice: then only its destruction is valid.
+class Session {
+ public:
+  // Says what memory it needs and refuses (kNoRoom, with the numbers) what the machine does not have.
+  static Result<Session> Create(const Model& model, const SessionOptions& options = {});
+  // Bytes of memory that Create would reserve.
+  static uint64_t MemoryNeeded(const Model& model, const SessionOptions& options);
+
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  // Appends tokens and advances the state. `logits` is float[rows][vocab_size], the caller's: rows is 0, 1 (the last token)
+  // or tokens.size(), as `which` says. Natural logits: not divided by a temperature. Empty `tokens` does nothing.
+  // The bits do not depend on how the tokens were cut into calls, on the threads, or on the levers (docs/design.md).
+  // kBadInput: an id out of range, or a wrong size of `logits`. kNoRoom: the context is full (says how many still fit).
+  // `progress` (tokens done, total) is called between chunks; returning false stops there with kBadInput "interrupted",
+  // and the tokens done so far stay appended (position() tells).
+  Status Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
+                const std::function<bool(uint64_t, uint64_t)>& progress = {});
+
+  // As Append, and also copies out the trunk's final-norm rows float[tokens.size()][hidden_size] (input of the MTP block).
+  Status AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
+                          std::span<float> hidden);
+
+  // The MTP block over rows that continue its own cache: `next` are the tokens after each row, `hidden` the rows' trunk
+  // hidden states (or the block's own h' when drafting). Writes logits and h' [next.size()] rows.
+  Status AppendMtp(std::span<const int32_t> next, std::span<const float> hidden, std::span<float> logits,
+                   std::span<float> hidden_out);
+  Status TruncateMtp(int64_t position);
+
+  int64_t position() const;      // tokens in the sequence
+  int64_t mtp_position() const;
+  int64_t capacity() const;
+  std::span<const int32_t> tokens() const;
+  uint64_t memory_bytes() const;  // reserved for caches and state
+
+  // Checkpoints are explicit: an older recurrent state cannot be derived, only kept. Rewind goes back to one and drops
+  // those after it. RewindTo goes to any position inside the current block of the grid (always free), or to the
+  // position of a checkpoint; otherwise kBadInput naming the nearest positions it could go to.
+  Result<CheckpointId> Checkpoint();
+  Status Rewind(CheckpointId id);
+  Status RewindTo(int64_t position);
+  std::vector<int64_t> Rewindable() const;  // ascending positions of checkpoints and of the current block
+  // An independent sequence with the same tokens and state (checkpoints are not taken along).
+  Result<Session> Fork() const;
+  void Reset();  // to the empty sequence
+
+ private:
+  explicit Session(std::unique_ptr<engine::SessionImpl> impl);
+  std::unique_ptr<engine::SessionImpl> impl_;
+};
+
+}  // namespace glint

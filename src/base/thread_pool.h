@@ -1,0 +1,34 @@
+// A fixed set of threads that share the iterations of a loop.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace glint {
+
+// Splits [0, n) into one contiguous part per worker, the same split every time for the same (n, grain, threads):
+// rows of a weight stay with the core that touched them before. No result may depend on the split; glint's do not.
+// Threads: one ParallelFor at a time per pool (the engine holds it); never call it from inside the function.
+class ThreadPool {
+ public:
+  // threads >= 1; the caller is one of them, so 1 starts no thread.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;
+
+  // Calls fn(begin, end, worker) on disjoint ranges that cover [0, n); range bounds are multiples of `grain` (but
+  // for n itself). worker is in [0, threads()). Returns when all are done. fn must not throw.
+  void ParallelFor(size_t n, size_t grain, const std::function<void(size_t begin, size_t end, int worker)>& fn);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What the machine can run at once for this process (affinity and cgroup limits counted), at least 1.
+int AvailableCores();
+
+}  // namespace glint

@@ -1,0 +1,81 @@
+// What a device must offer to run plans. The CPU is one; the GPU will be another.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "glint/status.h"
+#include "plan/plan.h"
+
+namespace glint::plan {
+
+// The fixed-size part of a sequence's state at one position (recurrent blocks, conv rows, raw indexer rows). With it and
+// the untouched per-token rows below, the sequence can return to that position.
+class StateMark {
+ public:
+  virtual ~StateMark() = default;
+  virtual int64_t position() const = 0;
+  virtual uint64_t bytes() const = 0;
+};
+
+// All state of one sequence: whatever moves one part moves all. Threads: one caller at a time.
+class SequenceState {
+ public:
+  virtual ~SequenceState() = default;
+  virtual int64_t position() const = 0;      // tokens absorbed by the trunk
+  virtual int64_t mtp_position() const = 0;  // rows absorbed by the MTP block
+  virtual int64_t capacity() const = 0;      // tokens it has room for
+  virtual uint64_t bytes() const = 0;        // memory reserved
+  virtual Result<std::unique_ptr<StateMark>> Mark() const = 0;
+  virtual Status Return(const StateMark& mark) = 0;  // mark taken from this sequence (or one it was cloned from)
+  // Forgets tokens from `position` on. Free inside the current block of the grid; kBadInput further back.
+  virtual Status Truncate(int64_t position) = 0;
+  virtual Status TruncateMtp(int64_t position) = 0;
+  virtual Result<std::unique_ptr<SequenceState>> Clone() const = 0;
+};
+
+// Consecutive rows of a batch that belong to one sequence and append to it.
+struct Segment {
+  SequenceState* state;
+  int64_t position;  // of its first row
+  int first_row, rows;
+};
+
+struct Batch {
+  std::span<const int32_t> tokens;     // [rows]; in the MTP pass the *next* token of each row
+  std::span<const Segment> segments;   // cover all rows in order
+  const float* hidden_in = nullptr;    // MTP pass: [rows][D]
+  std::span<const int32_t> wanted;     // rows whose logits are wanted, ascending
+  float* logits = nullptr;             // [wanted][vocab]
+  float* final_out = nullptr;          // null, or [rows][D]: copy of the final-norm rows
+};
+
+// Lets instruments and tests look at what a step left behind. Only slots the plan keeps at that step are valid.
+struct StepView {
+  const Plan& plan;
+  const Step& step;
+  int rows;
+  const void* (*slot)(const void* self, Slot slot);  // null if the plan has no such slot
+  const void* self;
+  const float* Floats(Slot s) const { return static_cast<const float*>(slot(self, s)); }
+  const int32_t* Ints(Slot s) const { return static_cast<const int32_t*>(slot(self, s)); }
+};
+using Observer = std::function<void(const StepView&)>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::span<const Lever> levers() const = 0;
+  // Bytes a sequence of that capacity will reserve; stated before it is taken.
+  virtual uint64_t StateBytes(int64_t capacity, bool mtp) const = 0;
+  virtual Result<std::unique_ptr<SequenceState>> NewState(int64_t capacity, bool mtp) = 0;
+  // Runs the plan over the batch and advances the states. Inputs were checked by the caller (ids in range, room left).
+  // One call at a time.
+  virtual Status Run(const Plan& plan, const Batch& batch, const Observer& observer = {}) = 0;
+};
+
+}  // namespace glint::plan
