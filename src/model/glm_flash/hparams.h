@@ -60,7 +60,7 @@ struct HParams {
 };
 
 // Every field in range and consistent with the others: positive sizes with products that fit, top-k a multiple of the
-// pool, experts_used <= experts, block * |gate_lower_bound| < 88 (exp of it must stay finite), schedule lengths, finite
+// pool, experts_used <= experts, block * |gate_lower_bound| < 87 (exp of it must stay finite and normal), schedule lengths, finite
 // epsilons. The message names the quantity and its value; the caller adds the file.
 Status Check(const HParams& hp);
 

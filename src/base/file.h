@@ -1,0 +1,62 @@
+// Files: mapped for reading, written whole or not at all.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "glint/status.h"
+
+namespace glint {
+
+// A file mapped read-only. Empty files map to an empty span. The mapping lives as long as the object; moving keeps the
+// addresses. A file that is truncated by somebody else while mapped faults on access: nothing can be done about that short of
+// copying, and the docs say so.
+class MappedFile {
+ public:
+  static Result<MappedFile> Open(const std::string& path);  // kNotFound, kIo; refuses directories and devices
+  MappedFile() = default;
+  MappedFile(MappedFile&&) noexcept;
+  MappedFile& operator=(MappedFile&&) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The whole of a small file; kBadFile if it is larger than `limit`.
+Result<std::string> ReadFile(const std::string& path, uint64_t limit = uint64_t{64} << 20);
+
+// Whether both paths lead to one file (device and inode; symlinks followed). A path that does not exist is no file.
+bool SameFile(const std::string& a, const std::string& b);
+
+// Writes beside the destination under an unpredictable name (O_EXCL) and renames over it in Commit, after fsync of file and
+// directory. Destroyed without Commit it leaves nothing behind and the destination as it was.
+class AtomicFile {
+ public:
+  // `inputs`: files this output is made from; kBadInput if the destination is one of them (same path, hard link, symlink).
+  // A symlink at the destination is followed, so the link stays a link. Permissions of a file replaced are kept.
+  static Result<AtomicFile> Create(const std::string& destination, std::span<const std::string> inputs = {});
+  AtomicFile(AtomicFile&&) noexcept;
+  AtomicFile& operator=(AtomicFile&&) noexcept;
+  ~AtomicFile();
+
+  Status Write(std::span<const std::byte> bytes);               // appends; kNoRoom for a full disk
+  Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
+  uint64_t size() const { return size_; }                       // bytes appended so far
+  Status Commit();
+
+ private:
+  AtomicFile() = default;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+  std::string destination_, temporary_;
+};
+
+}  // namespace glint

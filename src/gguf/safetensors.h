@@ -1,0 +1,44 @@
+// safetensors files, one or a sharded set with an index, mapped and checked.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "glint/status.h"
+
+namespace glint::gguf {
+
+struct SafeTensor {
+  std::string name;
+  std::string dtype;            // "F32", "F16", "BF16", "F8_E4M3", "I32", ... as in the file; sizes checked for the known ones
+  std::vector<uint64_t> shape;  // slowest first
+  const std::byte* data = nullptr;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;          // absolute in its file
+  int file = 0;
+};
+
+class SafeTensors {
+ public:
+  // One file.
+  static Result<SafeTensors> OpenFile(const std::string& path);
+  // DIR/model.safetensors, or DIR/model.safetensors.index.json with its shards (each named tensor must be in the file the index says).
+  static Result<SafeTensors> OpenDirectory(const std::string& directory);
+
+  const std::vector<SafeTensor>& tensors() const { return tensors_; }
+  const SafeTensor* Find(std::string_view name) const;
+  const std::vector<std::string>& paths() const { return paths_; }
+
+ private:
+  std::vector<std::string> paths_;
+  std::vector<MappedFile> files_;
+  std::vector<SafeTensor> tensors_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+}  // namespace glint::gguf

@@ -1,0 +1,42 @@
+// Byte-level BPE with GLM's pre-tokenizer (spec/gguf.md section 8).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "glint/status.h"
+#include "text/tokenizer_data.h"
+
+namespace glint::text {
+
+// Immutable after Create; safe to share between threads.
+class Tokenizer {
+ public:
+  // Checks the data: every byte of the alphabet must be encodable, merges must name tokens, ids in range, kinds of the same length. kBadFile
+  // with what is wrong; the caller adds the file.
+  static Result<std::shared_ptr<const Tokenizer>> Create(TokenizerData data);
+
+  // Any bytes. Ill-formed UTF-8 is encoded byte by byte and decodes to the same bytes. With parse_special, added tokens (control and user-defined) found
+  // in the text become their ids, longest match first; without, control tokens never appear.
+  std::vector<int32_t> Encode(std::string_view text, bool parse_special) const;
+  // The bytes of one id (what it adds to the text); empty for padding. Added tokens by their spelling.
+  std::string_view Bytes(int32_t id) const;
+  TokenKind Kind(int32_t id) const;
+  int32_t FindAdded(std::string_view spelling) const;  // -1 if there is none
+  int32_t size() const;         // entries, padding included
+  int32_t usable() const;       // ids at and above are padding
+  const TokenizerData& data() const { return data_; }
+
+ private:
+  struct Tables;
+  TokenizerData data_;
+  std::shared_ptr<const Tables> tables_;
+};
+
+// Cuts text at the pre-tokenizer's boundaries; each piece is BPE-encoded by itself. Exposed for tests.
+std::vector<std::string_view> PreTokenize(std::string_view text);
+
+}  // namespace glint::text
