@@ -14,17 +14,18 @@ struct SamplerOptions {
   int32_t top_k = 0;         // 0 = off
   float top_p = 1.0f;        // (0, 1]; 1 = off
   float min_p = 0.0f;        // [0, 1); 0 = off
-  float repetition_penalty = 1.0f;  // > 0; 1 = off: divides positive logits of seen ids, multiplies negative ones
-  float presence_penalty = 0.0f;    // subtracted once from the logit of an id already generated
-  float frequency_penalty = 0.0f;   // subtracted for each time it was generated
-  std::vector<std::pair<int32_t, float>> logit_bias;  // added before everything else; -inf bans an id
+  float repetition_penalty =
+      1.0f;  // > 0; 1 = off: divides positive logits of seen ids, multiplies negative ones
+  float presence_penalty = 0.0f;   // subtracted once from the logit of an id already generated
+  float frequency_penalty = 0.0f;  // subtracted for each time it was generated
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // added before everything else; -inf bans an id
   uint64_t seed = 0;
 };
 
-// Order: bias, penalties, temperature, top-k, top-p, min-p, draw. The generator is the counter-based one of docs/sampling.md: draw n
-// of seed s is a pure function of (s, n), and the probabilities are computed with glint's own exp, so a seed gives the same
-// ids on every machine whose logits have the same bits.
-// Threads: one call at a time.
+// Order: bias, penalties, temperature, top-k, top-p, min-p, draw; docs/sampling.md has each step in full.
+// Probabilities are exact integers made with glint's own exp, and draw n of seed s is a pure function of (s,
+// n), so a seed gives the same ids on every machine whose logits have the same bits. A logit that is NaN or
+// -infinity is never chosen. Threads: one call at a time.
 class Sampler {
  public:
   // kBadInput names the option out of range. usable_vocab: ids at and above it are never returned.
@@ -33,19 +34,29 @@ class Sampler {
   // Picks the next id and counts it. `logits` has at least usable_vocab entries and is not changed.
   // kBadInput if no id is left (all banned, or every logit NaN).
   Result<int32_t> Sample(std::span<const float> logits);
-  // Ids the penalties should know of though they were not sampled here (the prompt, a resumed text). Repetition penalty sees
-  // them; presence and frequency count generated ids only.
+  // Ids the penalties should know of though they were not sampled here (the prompt, a resumed text).
+  // Repetition penalty sees them; presence and frequency count generated ids only. Ids out of range are
+  // ignored.
   void Observe(std::span<const int32_t> prompt);
   void Reset();  // forgets counts and starts the generator anew
 
  private:
+  struct Candidate {
+    float value;  // logit after bias and penalties
+    int32_t id;
+  };
+
   Sampler(SamplerOptions options, int64_t usable_vocab);
+  void Gather(std::span<const float> logits);  // fills candidates_
+  int32_t Draw();                              // from candidates_, which is not empty
+
   SamplerOptions options_;
   int64_t usable_vocab_;
   uint64_t draws_ = 0;
   std::vector<uint32_t> generated_;  // [usable_vocab] how often
   std::vector<uint8_t> seen_;        // [usable_vocab]
-  std::vector<std::pair<float, int32_t>> scratch_;
+  std::vector<float> bias_;          // [usable_vocab], empty if there is none
+  std::vector<Candidate> candidates_;
 };
 
 }  // namespace glint
