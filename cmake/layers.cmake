@@ -1,11 +1,20 @@
-# glint_layer(NAME [layers it links]): one static library per folder of src/, all .cc files in it and below.
+# glint_layer(NAME [libraries it links]): one static library per folder of src/, all .cc (and, with GLINT_CUDA, .cu) files in it
+# and below. The links between layers are docs/design.md's table; tests/repo/layering_test.cc holds the includes to it.
 # Files named *_avx2.cc, *_avx512.cc get their instruction sets; they are called only after asking the processor.
+set_property(GLOBAL PROPERTY GLINT_LAYERS)
 function(glint_layer name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
-  add_library(glint_${name} STATIC ${sources})
-  target_include_directories(glint_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-  target_link_libraries(glint_${name} PUBLIC ${ARGN} $<BUILD_INTERFACE:glint_flags>)
+  if(GLINT_CUDA)
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+  endif()
+  if(NOT sources)  # only headers so far
+    set(sources ${PROJECT_BINARY_DIR}/empty.cc)
+    file(WRITE ${sources} "")
+  endif()
+  add_library(glint_${name} STATIC ${sources} ${cuda_sources})
+  target_include_directories(glint_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(glint_${name} PUBLIC ${ARGN} glint_flags)
+  set_property(GLOBAL APPEND PROPERTY GLINT_LAYERS glint_${name})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     foreach(source IN LISTS sources)
       if(source MATCHES "_avx2\\.cc$")

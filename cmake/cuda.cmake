@@ -1,0 +1,18 @@
+# The CUDA backend's compiler and flags. nvcc compiles without a GPU; nothing here asks for one.
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)  # where NVIDIA's packages put it, without touching PATH
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${GLINT_CUDA_ARCHITECTURES})
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard that nvcc 12 speaks C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+find_package(CUDAToolkit 12.0 REQUIRED)
+
+target_compile_options(glint_flags INTERFACE
+  # As for the host: an fma is where the source says fma. Warnings of nvcc's front end and of ptxas are errors.
+  "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off>")

@@ -1,0 +1,48 @@
+// The GPUs of this machine, and one GPU made ready for work.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "glint/status.h"
+
+namespace glint::cuda {
+
+struct DeviceInfo {
+  int ordinal = 0;           // as the CUDA runtime counts them
+  std::string name;          // "NVIDIA H200"
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  uint64_t memory_bytes = 0;
+};
+
+// Empty where there is no GPU or no driver: that is no error. kDevice: there is one and it does not answer.
+Result<std::vector<DeviceInfo>> ListDevices();
+
+// A GPU with a stream of its own. Nothing in this backend is global: whoever works on a device holds its
+// context, and a process may hold several, of one device or of different ones. Threads: one caller at a time.
+class Context {
+ public:
+  // kNotFound: no such device (says which there are).
+  static Result<Context> Create(int ordinal);
+  Context(Context&& other) noexcept;
+  Context& operator=(Context&& other) noexcept;
+  ~Context();
+
+  const DeviceInfo& device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }
+  // Makes the device the calling thread's current one, which allocations and launches need.
+  Status Enter() const;
+  // Waits for all work on the stream; reports what any of it did wrong.
+  Status Wait() const;
+
+ private:
+  explicit Context(DeviceInfo device) : device_(std::move(device)) {}
+  DeviceInfo device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace glint::cuda
