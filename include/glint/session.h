@@ -16,7 +16,7 @@ struct SessionImpl;
 }
 
 struct SessionOptions {
-  int64_t context = 4096;  // tokens it has room for
+  int64_t context = 4096;  // tokens it has room for; at most the model's context length (if it states one)
   bool mtp = false;        // also keep the MTP block's caches
 };
 
@@ -34,7 +34,7 @@ class Session {
  public:
   // Says what memory it needs and refuses (kNoRoom, with the numbers) what the machine does not have.
   static Result<Session> Create(const Model& model, const SessionOptions& options = {});
-  // Bytes of memory that Create would reserve.
+  // Bytes that Create would reserve for caches and state; the buffers of a pass belong to the model.
   static uint64_t MemoryNeeded(const Model& model, const SessionOptions& options);
 
   Session(Session&&) noexcept;
@@ -50,32 +50,37 @@ class Session {
   Status Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                 const std::function<bool(uint64_t, uint64_t)>& progress = {});
 
-  // As Append, and also copies out the trunk's final-norm rows float[tokens.size()][hidden_size] (input of the MTP block).
+  // As Append without progress, and also copies out the trunk's final-norm rows float[tokens.size()][hidden_size] (input of the MTP block).
   Status AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                           std::span<float> hidden);
 
   // The MTP block over rows that continue its own cache: `next` are the tokens after each row, `hidden` the rows' trunk
-  // hidden states (or the block's own h' when drafting). Writes logits and h' [next.size()] rows.
+  // hidden states (or the block's own h' when drafting), float[rows][hidden_size]. Writes the logits float[rows][vocab_size] and h'
+  // float[rows][hidden_size] of all rows; either may be empty if it is not wanted. kBadInput if the session was made without mtp.
   Status AppendMtp(std::span<const int32_t> next, std::span<const float> hidden, std::span<float> logits,
                    std::span<float> hidden_out);
+  // Forgets the MTP block's rows from `position` on (drafts that were not accepted).
   Status TruncateMtp(int64_t position);
 
   int64_t position() const;      // tokens in the sequence
   int64_t mtp_position() const;
   int64_t capacity() const;
   std::span<const int32_t> tokens() const;
-  uint64_t memory_bytes() const;  // reserved for caches and state
+  uint64_t memory_bytes() const;  // reserved for caches, state and checkpoints
 
   // Checkpoints are explicit: an older recurrent state cannot be derived, only kept. Rewind goes back to one and drops
   // those after it. RewindTo goes to any position inside the current block of the grid (always free), or to the
-  // position of a checkpoint; otherwise kBadInput naming the nearest positions it could go to.
+  // position of a checkpoint; otherwise kBadInput naming the nearest positions it could go to. MTP rows go along: a checkpoint brings its
+  // own back, and a position inside the block keeps those whose next token is still there.
   Result<CheckpointId> Checkpoint();
   Status Rewind(CheckpointId id);
   Status RewindTo(int64_t position);
   std::vector<int64_t> Rewindable() const;  // ascending positions of checkpoints and of the current block
   // An independent sequence with the same tokens and state (checkpoints are not taken along).
   Result<Session> Fork() const;
-  void Reset();  // to the empty sequence
+  void Reset();  // to the empty sequence, without checkpoints
+
+  engine::SessionImpl& impl() { return *impl_; }  // for instruments and tests
 
  private:
   explicit Session(std::unique_ptr<engine::SessionImpl> impl);

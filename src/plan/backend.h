@@ -35,6 +35,7 @@ class SequenceState {
   virtual Status Truncate(int64_t position) = 0;
   virtual Status TruncateMtp(int64_t position) = 0;
   virtual Result<std::unique_ptr<SequenceState>> Clone() const = 0;
+  virtual void Clear() = 0;  // to the empty sequence; never fails
 };
 
 // Consecutive rows of a batch that belong to one sequence and append to it.

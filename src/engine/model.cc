@@ -1,0 +1,130 @@
+#include "glint/model.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "cpu/backend.h"
+#include "engine/model_impl.h"
+
+namespace glint {
+namespace engine {
+namespace {
+
+// A plan is some 100 kB for the released model; decoding, verifying and the last chunk of a prompt are few
+// shapes.
+constexpr size_t kPlansKept = 16;
+
+constexpr int kMostThreads = 1024;
+
+}  // namespace
+
+Result<std::shared_ptr<const plan::Plan>> ModelImpl::PlanFor(plan::Pass pass, int rows, bool keep_all) {
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Cached& c) {
+    return c.pass == pass && c.rows == rows && c.keep_all == keep_all;
+  });
+  if (found != plans_.end()) {
+    plans_.splice(plans_.begin(), plans_, found);
+    return plans_.front().plan;
+  }
+  auto plan = plan::MakePlan({.hparams = &data.hparams,
+                              .weights = &data.weights,
+                              .levers = backend->levers(),
+                              .choice = choice,
+                              .pass = pass,
+                              .rows = rows,
+                              .keep_all = keep_all});
+  if (!plan.ok()) return plan.status();
+  if (plans_.size() == kPlansKept) plans_.pop_back();
+  plans_.push_front({pass, rows, keep_all, std::make_shared<const plan::Plan>(std::move(*plan))});
+  return plans_.front().plan;
+}
+
+namespace {
+
+Status AttachTokenizer(ModelImpl& impl) {
+  const int64_t rows = impl.data.hparams.vocab_size;
+  impl.usable_vocab = rows;
+  if (!impl.data.tokenizer) return {};
+  auto tokenizer = text::Tokenizer::Create(std::move(*impl.data.tokenizer));
+  impl.data.tokenizer.reset();
+  if (!tokenizer.ok()) {
+    return {tokenizer.status().code(), impl.data.origin + ": tokenizer: " + tokenizer.status().message()};
+  }
+  const int32_t usable = (*tokenizer)->usable();
+  if (usable > rows) {
+    return {Code::kBadFile, fmt::format("{}: the tokenizer has {} ids, the embedding only {} rows",
+                                        impl.data.origin, usable, rows)};
+  }
+  impl.usable_vocab = usable;
+  // A template glint can't render matters only to who asks for a chat; Tokenizer says so then.
+  auto chat = text::ChatTemplate::Recognise(impl.data.chat_template);
+  impl.tokenizer.emplace(std::move(*tokenizer), chat.ok() ? std::move(*chat) : nullptr);
+  return {};
+}
+
+Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options) {
+  if (!data.ok()) return data.status();
+  auto impl = std::make_shared<ModelImpl>();
+  impl->data = std::move(*data);
+  if (options.mtp && impl->data.weights.nextn.empty()) {
+    return Status(Code::kNotFound, impl->data.origin + ": the model has no MTP block");
+  }
+  Status status = AttachTokenizer(*impl);
+  if (!status.ok()) return status;
+
+  impl->threads = options.threads == 0 ? AvailableCores() : options.threads;
+  impl->choice = plan::WithEnvironment({.with = options.with, .without = options.without});
+  impl->backend = cpu::MakeBackend(impl->data.hparams, impl->data.weights, impl->threads);
+
+  // A lever's name that nobody knows is an error here, not at the first token.
+  const std::lock_guard lock(impl->mutex);
+  const auto plan = impl->PlanFor(plan::Pass::kTrunk, 1, false);
+  if (!plan.ok()) return plan.status();
+  for (const auto& step : (*plan)->steps) impl->weight_bytes_per_token += step.weight_bytes;
+  return Model(std::move(impl));
+}
+
+Status CheckOptions(const ModelOptions& options) {
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    return {Code::kBadInput,
+            fmt::format("threads is {}; it must be 0 (all cores) to {}", options.threads, kMostThreads)};
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace engine
+
+Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
+  Status status = engine::CheckOptions(options);
+  if (!status.ok()) return status;
+  return engine::Finish(model::Load(path, {.mtp = options.mtp, .progress = options.progress}), options);
+}
+
+Result<Model> Model::Synthetic(const std::string& spec, const ModelOptions& options) {
+  Status status = engine::CheckOptions(options);
+  if (!status.ok()) return status;
+  return engine::Finish(model::LoadSynthetic(spec, {.mtp = options.mtp, .progress = options.progress}),
+                        options);
+}
+
+Model::Model(std::shared_ptr<engine::ModelImpl> impl) : impl_(std::move(impl)) {}
+
+const std::string& Model::name() const { return impl_->data.name; }
+int64_t Model::vocab_size() const { return impl_->data.hparams.vocab_size; }
+int64_t Model::usable_vocab() const { return impl_->usable_vocab; }
+int64_t Model::context_length() const { return impl_->data.hparams.context_length; }
+int64_t Model::hidden_size() const { return impl_->data.hparams.hidden; }
+bool Model::has_mtp() const { return !impl_->data.weights.nextn.empty(); }
+bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
+const Tokenizer& Model::tokenizer() const { return *impl_->tokenizer; }
+SuggestedSampling Model::suggested_sampling() const {
+  const auto& hints = impl_->data.sampling;
+  return {.temperature = hints.temperature, .top_p = hints.top_p, .top_k = hints.top_k};
+}
+uint64_t Model::weight_bytes_per_token() const { return impl_->weight_bytes_per_token; }
+int Model::threads() const { return impl_->threads; }
+
+}  // namespace glint

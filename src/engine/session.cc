@@ -1,0 +1,334 @@
+#include "glint/session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/memory.h"
+#include "engine/session_impl.h"
+
+namespace glint {
+namespace engine {
+namespace {
+
+// Selected positions are 32-bit.
+constexpr int64_t kMostContext = std::numeric_limits<int32_t>::max();
+
+Status CheckContext(const ModelImpl& model, int64_t context) {
+  const int64_t made_for = model.data.hparams.context_length;
+  const int64_t most = made_for > 0 ? std::min(made_for, kMostContext) : kMostContext;
+  if (context >= 1 && context <= most) return {};
+  return {Code::kBadInput,
+          fmt::format("context is {} tokens; {} takes 1 to {}", context, model.data.name, most)};
+}
+
+Status CheckIds(std::span<const int32_t> ids, int64_t vocab) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      return {Code::kBadInput,
+              fmt::format("token {} of {} is id {}; ids go from 0 to {}", i, ids.size(), ids[i], vocab - 1)};
+    }
+  }
+  return {};
+}
+
+Status CheckRoom(int64_t position, size_t more, int64_t capacity) {
+  if (more <= static_cast<size_t>(capacity - position)) return {};
+  return {Code::kNoRoom, fmt::format("{} tokens do not fit: the context of {} has room for {} more", more,
+                                     capacity, capacity - position)};
+}
+
+Status CheckFloats(const char* what, size_t given, size_t rows, int64_t width) {
+  const size_t wanted = rows * static_cast<size_t>(width);
+  if (given == wanted) return {};
+  return {Code::kBadInput,
+          fmt::format("`{}` holds {} floats; {} rows of {} are {}", what, given, rows, width, wanted)};
+}
+
+size_t RowsOf(LogitRows which, size_t tokens) {
+  if (which == LogitRows::kAll) return tokens;
+  return which == LogitRows::kLast && tokens > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const float* hidden_in,
+                         LogitRows which, float* logits, float* final_out) {
+  const int rows = static_cast<int>(ids.size());
+  std::vector<int32_t> wanted(RowsOf(which, ids.size()));
+  for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int32_t>(ids.size() - wanted.size() + i);
+  const plan::Segment segment{
+      .state = state.get(),
+      .position = pass == plan::Pass::kTrunk ? state->position() : state->mtp_position(),
+      .first_row = 0,
+      .rows = rows};
+  const plan::Batch batch{.tokens = ids,
+                          .segments = {&segment, 1},
+                          .hidden_in = hidden_in,
+                          .wanted = wanted,
+                          .logits = logits,
+                          .final_out = final_out};
+  const std::lock_guard lock(model->mutex);
+  const auto plan = model->PlanFor(pass, rows, static_cast<bool>(observer));
+  if (!plan.ok()) return plan.status();
+  return model->backend->Run(**plan, batch, observer);
+}
+
+int64_t SessionImpl::BlockStart() const {
+  return state->position() - state->position() % model->data.hparams.block;
+}
+
+Status SessionImpl::ReturnTo(int64_t position) {
+  if (position < BlockStart()) {
+    const auto kept = std::find_if(checkpoints.rbegin(), checkpoints.rend(),
+                                   [&](const Kept& k) { return k.mark->position() == position; });
+    if (kept == checkpoints.rend())
+      return {Code::kInternal, fmt::format("no checkpoint at position {}", position)};
+    if (Status status = state->Return(*kept->mark); !status.ok()) return status;
+  } else if (position < state->position()) {
+    // MTP row p was made from token p + 1.
+    const int64_t mtp = std::min(state->mtp_position(), std::max<int64_t>(position - 1, 0));
+    if (state->mtp_position() > mtp) {
+      if (Status status = state->TruncateMtp(mtp); !status.ok()) return status;
+    }
+    if (Status status = state->Truncate(position); !status.ok()) return status;
+  }
+  tokens.resize(static_cast<size_t>(position));
+  while (!checkpoints.empty() && checkpoints.back().mark->position() > position) checkpoints.pop_back();
+  return {};
+}
+
+namespace {
+
+// The rows a pass over `left` more takes, so that its end falls on the grid.
+int64_t ChunkRows(int64_t position, int64_t left, int64_t block) {
+  const int64_t most = std::max(kChunkRows / block, int64_t{1}) * block;
+  return std::min(left, most - position % block);
+}
+
+Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std::span<float> logits,
+              std::span<float> hidden, bool want_hidden,
+              const std::function<bool(uint64_t, uint64_t)>& progress) {
+  const auto& hp = s.model->data.hparams;
+  if (Status status = CheckIds(ids, hp.vocab_size); !status.ok()) return status;
+  if (Status status = CheckFloats("logits", logits.size(), RowsOf(which, ids.size()), hp.vocab_size);
+      !status.ok()) {
+    return status;
+  }
+  if (want_hidden) {
+    if (Status status = CheckFloats("hidden", hidden.size(), ids.size(), hp.hidden); !status.ok())
+      return status;
+  }
+  const int64_t start = s.state->position(), total = static_cast<int64_t>(ids.size());
+  if (Status status = CheckRoom(start, ids.size(), s.state->capacity()); !status.ok()) return status;
+
+  // A pass that fails leaves the state as it was before that pass; this mark brings back what earlier passes
+  // of this call changed. A call of one pass needs none, and a prompt's many passes cost far more than
+  // copying the state once.
+  std::unique_ptr<plan::StateMark> before;
+  if (ChunkRows(start, total, hp.block) < total) {
+    auto mark = s.state->Mark();
+    if (!mark.ok()) return mark.status();
+    before = std::move(*mark);
+  }
+  s.tokens.reserve(static_cast<size_t>(start + total));
+  for (int64_t done = 0; done < total;) {
+    const int64_t rows = ChunkRows(start + done, total - done, hp.block);
+    const auto part = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(rows));
+    const bool wants_logits = which == LogitRows::kAll || (which == LogitRows::kLast && done + rows == total);
+    float* const logits_out = which == LogitRows::kAll ? logits.data() + done * hp.vocab_size : logits.data();
+    Status status = s.Pass(plan::Pass::kTrunk, part, nullptr, wants_logits ? which : LogitRows::kNone,
+                           logits_out, want_hidden ? hidden.data() + done * hp.hidden : nullptr);
+    if (!status.ok()) {
+      if (done > 0 && status.code() != Code::kDevice) {
+        if (Status back = s.state->Return(*before); !back.ok()) return back;
+        s.tokens.resize(static_cast<size_t>(start));
+      }
+      return status;
+    }
+    s.tokens.insert(s.tokens.end(), part.begin(), part.end());
+    done += rows;
+    if (progress && !progress(static_cast<uint64_t>(done), static_cast<uint64_t>(total)) && done < total) {
+      return {Code::kBadInput, "interrupted"};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace engine
+
+using engine::SessionImpl;
+
+uint64_t Session::MemoryNeeded(const Model& model, const SessionOptions& options) {
+  return model.impl()->backend->StateBytes(options.context, options.mtp);
+}
+
+Result<Session> Session::Create(const Model& model, const SessionOptions& options) {
+  auto& shared = *model.impl();
+  if (Status status = engine::CheckContext(shared, options.context); !status.ok()) return status;
+  if (options.mtp && !model.has_mtp()) {
+    return Status(Code::kBadInput, "the session wants the MTP block, but the model was opened without it");
+  }
+  const std::lock_guard lock(shared.mutex);
+  const auto plan = shared.PlanFor(plan::Pass::kTrunk,
+                                   static_cast<int>(std::min(engine::kChunkRows, options.context)), false);
+  if (!plan.ok()) return plan.status();
+  const uint64_t state = MemoryNeeded(model, options), buffers = (*plan)->buffers.total_bytes;
+  const auto room = engine::AvailableMemory();
+  if (room.bytes < buffers || room.bytes - buffers < state) {
+    return Status(
+        Code::kNoRoom,
+        fmt::format("a context of {} tokens needs {} (caches and state {}, buffers {}), but {} leaves {}; "
+                    "ask for a smaller context",
+                    options.context, engine::FormatBytes(state + buffers), engine::FormatBytes(state),
+                    engine::FormatBytes(buffers), room.limited_by, engine::FormatBytes(room.bytes)));
+  }
+  auto made = shared.backend->NewState(options.context, options.mtp);
+  if (!made.ok()) return made.status();
+  auto impl = std::make_unique<SessionImpl>();
+  impl->model = model.impl();
+  impl->options = options;
+  impl->state = std::move(*made);
+  return Session(std::move(impl));
+}
+
+Session::Session(std::unique_ptr<SessionImpl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Status Session::Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
+                       const std::function<bool(uint64_t, uint64_t)>& progress) {
+  return engine::Append(*impl_, tokens, which, logits, {}, false, progress);
+}
+
+Status Session::AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
+                                 std::span<float> hidden) {
+  return engine::Append(*impl_, tokens, which, logits, hidden, true, {});
+}
+
+Status Session::AppendMtp(std::span<const int32_t> next, std::span<const float> hidden,
+                          std::span<float> logits, std::span<float> hidden_out) {
+  SessionImpl& s = *impl_;
+  const auto& hp = s.model->data.hparams;
+  if (!s.options.mtp) return {Code::kBadInput, "this session was made without the MTP block"};
+  if (Status status = engine::CheckIds(next, hp.vocab_size); !status.ok()) return status;
+  if (Status status = engine::CheckFloats("hidden", hidden.size(), next.size(), hp.hidden); !status.ok())
+    return status;
+  if (!logits.empty()) {
+    Status status = engine::CheckFloats("logits", logits.size(), next.size(), hp.vocab_size);
+    if (!status.ok()) return status;
+  }
+  if (!hidden_out.empty()) {
+    Status status = engine::CheckFloats("hidden_out", hidden_out.size(), next.size(), hp.hidden);
+    if (!status.ok()) return status;
+  }
+  const int64_t start = s.state->mtp_position(), total = static_cast<int64_t>(next.size());
+  if (Status status = engine::CheckRoom(start, next.size(), s.state->capacity()); !status.ok()) return status;
+  for (int64_t done = 0; done < total;) {
+    const int64_t rows = engine::ChunkRows(start + done, total - done, hp.block);
+    Status status =
+        s.Pass(plan::Pass::kMtp, next.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
+               hidden.data() + done * hp.hidden, logits.empty() ? LogitRows::kNone : LogitRows::kAll,
+               logits.empty() ? nullptr : logits.data() + done * hp.vocab_size,
+               hidden_out.empty() ? nullptr : hidden_out.data() + done * hp.hidden);
+    if (!status.ok()) {
+      if (done > 0 && status.code() != Code::kDevice) {
+        if (Status back = s.state->TruncateMtp(start); !back.ok()) return back;
+      }
+      return status;
+    }
+    done += rows;
+  }
+  return {};
+}
+
+Status Session::TruncateMtp(int64_t position) {
+  if (position < 0 || position > impl_->state->mtp_position()) {
+    return {Code::kBadInput, fmt::format("the MTP block can't go to row {}: it has {} rows", position,
+                                         impl_->state->mtp_position())};
+  }
+  return impl_->state->TruncateMtp(position);
+}
+
+int64_t Session::position() const { return impl_->state->position(); }
+int64_t Session::mtp_position() const { return impl_->state->mtp_position(); }
+int64_t Session::capacity() const { return impl_->state->capacity(); }
+std::span<const int32_t> Session::tokens() const { return impl_->tokens; }
+uint64_t Session::memory_bytes() const {
+  uint64_t bytes = impl_->state->bytes();
+  for (const auto& kept : impl_->checkpoints) bytes += kept.mark->bytes();
+  return bytes;
+}
+
+Result<CheckpointId> Session::Checkpoint() {
+  auto mark = impl_->state->Mark();
+  if (!mark.ok()) return mark.status();
+  impl_->checkpoints.push_back({impl_->next_checkpoint, std::move(*mark)});
+  return CheckpointId{impl_->next_checkpoint++};
+}
+
+Status Session::Rewind(CheckpointId id) {
+  auto& kept = impl_->checkpoints;
+  const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& k) { return k.id == id.value; });
+  if (found == kept.end()) {
+    return {Code::kBadInput,
+            fmt::format("there is no checkpoint {}: it is another session's, or the session was rewound "
+                        "to before it",
+                        id.value)};
+  }
+  if (Status status = impl_->state->Return(*found->mark); !status.ok()) return status;
+  impl_->tokens.resize(static_cast<size_t>(found->mark->position()));
+  kept.erase(found + 1, kept.end());
+  return {};
+}
+
+Status Session::RewindTo(int64_t position) {
+  const auto where = Rewindable();
+  if (std::binary_search(where.begin(), where.end(), position)) return impl_->ReturnTo(position);
+  const auto above = std::lower_bound(where.begin(), where.end(), position);
+  std::string nearest;
+  if (above != where.begin()) nearest = fmt::format("{}", *(above - 1));
+  if (above != where.end()) nearest += fmt::format("{}{}", nearest.empty() ? "" : " and ", *above);
+  return {Code::kBadInput,
+          fmt::format("the session (at {}) can't go to position {}: no state of it is kept; nearest are {}",
+                      this->position(), position, nearest)};
+}
+
+std::vector<int64_t> Session::Rewindable() const {
+  std::vector<int64_t> positions;
+  const int64_t block = impl_->BlockStart();
+  for (const auto& kept : impl_->checkpoints) {
+    const int64_t at = kept.mark->position();
+    if (at < block && (positions.empty() || positions.back() != at)) positions.push_back(at);
+  }
+  for (int64_t p = block; p <= position(); ++p) positions.push_back(p);
+  return positions;
+}
+
+Result<Session> Session::Fork() const {
+  const uint64_t needed = impl_->state->bytes();
+  const auto room = engine::AvailableMemory();
+  if (room.bytes < needed) {
+    return Status(Code::kNoRoom, fmt::format("a fork needs {}, but {} leaves {}", engine::FormatBytes(needed),
+                                             room.limited_by, engine::FormatBytes(room.bytes)));
+  }
+  auto state = impl_->state->Clone();
+  if (!state.ok()) return state.status();
+  auto impl = std::make_unique<SessionImpl>();
+  impl->model = impl_->model;
+  impl->options = impl_->options;
+  impl->state = std::move(*state);
+  impl->tokens = impl_->tokens;
+  return Session(std::move(impl));
+}
+
+void Session::Reset() {
+  impl_->state->Clear();
+  impl_->tokens.clear();
+  impl_->checkpoints.clear();
+}
+
+}  // namespace glint

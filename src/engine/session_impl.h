@@ -1,0 +1,43 @@
+// The one object that holds all state of a sequence.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "engine/model_impl.h"
+#include "glint/session.h"
+#include "plan/backend.h"
+
+namespace glint::engine {
+
+struct SessionImpl {
+  std::shared_ptr<ModelImpl> model;
+  SessionOptions options;
+  std::unique_ptr<plan::SequenceState> state;
+  std::vector<int32_t> tokens;  // [state->position()]
+
+  struct Kept {
+    uint64_t id;
+    std::unique_ptr<plan::StateMark> mark;
+  };
+  std::vector<Kept> checkpoints;  // positions ascend, ids too
+  uint64_t next_checkpoint = 1;
+
+  // For instruments and tests: called after each step; plans then keep every slot apart.
+  plan::Observer observer;
+
+  // One pass over rows that continue the sequence; the arguments are those of plan::Batch, already checked.
+  Status Pass(plan::Pass pass, std::span<const int32_t> tokens, const float* hidden_in, LogitRows which,
+              float* logits, float* final_out);
+
+  // First position of the block of the grid that the next token falls into.
+  int64_t BlockStart() const;
+  // Back to `position`, which is inside the current block or a kept mark's; forgets later tokens and
+  // checkpoints.
+  Status ReturnTo(int64_t position);
+};
+
+// Rows that one pass takes at most: long enough to read weights seldom, short enough to report progress and
+// bound buffers. Cuts fall on the grid. The bits don't depend on it.
+inline constexpr int64_t kChunkRows = 256;
+
+}  // namespace glint::engine
