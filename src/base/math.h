@@ -8,7 +8,8 @@
 namespace glint {
 
 // e^x, within 1.5 ulp on [-87.3, 88.7]; 0 below (no subnormal results), +inf above, NaN for NaN.
-// Reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody and Waite), then a degree-6 polynomial.
+// Reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody and Waite), then a polynomial of degree 6:
+// 1 + r + r^2 q(r), q fitted for the least relative error (0.05 * 2^-24; Taylor's coefficients leave 3 * 2^-24).
 inline float Exp(float x) {
   if (!(x >= -87.33654f)) return x < 0 ? 0.0f : x;  // small, or NaN
   if (x > 88.72283f) return std::bit_cast<float>(0x7f800000u);
@@ -16,11 +17,11 @@ inline float Exp(float x) {
   const float n = std::fma(x, 1.44269504f, 12582912.0f) - 12582912.0f;
   float r = std::fma(n, -0.693145752f, x);
   r = std::fma(n, -1.42860677e-6f, r);
-  float p = 1.3888889e-3f;
-  p = std::fma(p, r, 8.3333338e-3f);
-  p = std::fma(p, r, 4.1666668e-2f);
-  p = std::fma(p, r, 1.6666667e-1f);
-  p = std::fma(p, r, 0.5f);
+  float p = 1.38145383e-3f;
+  p = std::fma(p, r, 8.36874545e-3f);
+  p = std::fma(p, r, 4.16683890e-2f);
+  p = std::fma(p, r, 1.66665211e-1f);
+  p = std::fma(p, r, 4.99999940e-1f);
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
   // Two steps, so that n = 128 does not overflow the exponent field before the product is formed.

@@ -11,7 +11,7 @@ namespace glint {
 // Threads: one ParallelFor at a time per pool (the engine holds it); never call it from inside the function.
 class ThreadPool {
  public:
-  // threads >= 1; the caller is one of them, so 1 starts no thread.
+  // threads >= 1; the caller is one of them, so 1 starts no thread. Where the system refuses to start so many, there are fewer.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,7 +21,8 @@ class ThreadPool {
 
   // Calls fn(begin, end, worker) on disjoint ranges that cover [0, n); range bounds are multiples of `grain` (but
   // for n itself). worker is in [0, threads()). Returns when all are done. fn must not throw.
-  void ParallelFor(size_t n, size_t grain, const std::function<void(size_t begin, size_t end, int worker)>& fn);
+  void ParallelFor(size_t n, size_t grain,
+                   const std::function<void(size_t begin, size_t end, int worker)>& fn);
 
  private:
   struct Impl;
