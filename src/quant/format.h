@@ -12,10 +12,39 @@ namespace glint::quant {
 
 // Numbers as GGUF stores them.
 enum class Type : uint32_t {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ8_1 = 9, kQ2_K = 10, kQ3_K = 11,
-  kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kQ8_K = 15, kIQ2_XXS = 16, kIQ2_XS = 17, kIQ3_XXS = 18, kIQ1_S = 19,
-  kIQ4_NL = 20, kIQ3_S = 21, kIQ2_S = 22, kIQ4_XS = 23, kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27, kF64 = 28,
-  kIQ1_M = 29, kBF16 = 30, kTQ1_0 = 34, kTQ2_0 = 35, kMXFP4 = 39, kNVFP4 = 40,
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ8_1 = 9,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kQ8_K = 15,
+  kIQ2_XXS = 16,
+  kIQ2_XS = 17,
+  kIQ3_XXS = 18,
+  kIQ1_S = 19,
+  kIQ4_NL = 20,
+  kIQ3_S = 21,
+  kIQ2_S = 22,
+  kIQ4_XS = 23,
+  kI8 = 24,
+  kI16 = 25,
+  kI32 = 26,
+  kI64 = 27,
+  kF64 = 28,
+  kIQ1_M = 29,
+  kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
+  kNVFP4 = 40,
 };
 
 // One block in the form every integer product is defined on (docs/design.md, "Integer block products"):
@@ -38,6 +67,7 @@ struct Format {
   void (*encode)(const float* in, std::byte* blocks, size_t weights) = nullptr;
   // Integer formats only (null for F32, F16, BF16): unit is 16 or 32.
   size_t unit = 0;
+  bool minima = false;  // whether the canonical product has the second fma of a unit
   void (*unpack)(const std::byte* block, Unpacked& out) = nullptr;
 
   bool runnable() const { return decode != nullptr; }
@@ -45,9 +75,9 @@ struct Format {
 };
 
 std::span<const Format> Formats();
-const Format* Find(Type type);               // null: a number glint does not know
-const Format* Find(std::string_view name);   // null: no such name; case does not matter
-std::string_view Name(Type type);            // "q8_0", or "unknown"
+const Format* Find(Type type);              // null: a number glint does not know
+const Format* Find(std::string_view name);  // null: no such name; case does not matter
+std::string_view Name(Type type);           // "q8_0", or "unknown"
 
 // Bytes of a row. kBadInput if the columns are not a whole number of blocks (the message says the multiple wanted) or
 // the product overflows.

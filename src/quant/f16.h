@@ -1,0 +1,31 @@
+// F16: IEEE half precision, little endian. GGUF type 1.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+namespace glint::quant {
+
+struct F16 {
+  static constexpr size_t kWeights = 1, kBytes = 2;
+
+  static void Decode(const std::byte* in, float* out, size_t weights) {
+    for (size_t i = 0; i < weights; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, in + i * kBytes, kBytes);
+      out[i] = HalfToFloat(bits);
+    }
+  }
+
+  // Beyond 65504 (rounded) becomes an infinity.
+  static void Encode(const float* in, std::byte* out, size_t weights) {
+    for (size_t i = 0; i < weights; ++i) {
+      const uint16_t bits = FloatToHalf(in[i]);
+      std::memcpy(out + i * kBytes, &bits, kBytes);
+    }
+  }
+};
+
+}  // namespace glint::quant
