@@ -1,0 +1,61 @@
+// The kernels of the CPU backend, one table per instruction set; the scalar table is the definition and every other gives its
+// bits. Plain structs and pointers only: files built for an instruction set include this, and must not instantiate
+// templates or inline functions that the linker could then pick for code that runs everywhere.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "quant/format.h"
+
+namespace glint::cpu {
+
+// Part of a product: weight rows [begin, end) times activation rows [first, first + count).
+struct RowsArgs {
+  quant::Type type;
+  const std::byte* weights;  // weight row 0 of the slice; any alignment
+  size_t row_bytes;
+  int64_t columns;  // a multiple of the format's block
+  int64_t begin, end;
+
+  int64_t first, count;
+  int64_t rows;           // rows of the arrays below (Activations)
+  const int16_t* digits;  // [columns / 32 rounded up][rows][32]    (integer formats)
+  const float* scales;    // [columns / 32 rounded up][rows]
+  const int32_t* sums;    // [columns / 32 rounded up][rows][2]
+  const float* x;         // [rows], x_stride floats apart          (float formats)
+  int64_t x_stride;
+
+  float* y;  // y[r * y_stride + o]: activation row r, weight row o
+  int64_t y_stride;
+};
+
+// One way of computing (scalar, AVX2, AVX-512, NEON).
+struct Kernels {
+  const char* name;
+  // Reads each weight row once for all activation rows.
+  void (*rows)(const RowsArgs& args);
+  // Rounds one row of n floats to digits. Block b of 32 columns writes digits + b * stride * 32, scales + b * stride and
+  // sums + b * stride * 2; a short last block is padded with zeros.
+  void (*round)(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums);
+  float (*dot16)(const float* x, const float* y, int64_t n);
+  // dst[i] = fma(a, x[i], dst[i])
+  void (*axpy)(float a, const float* x, float* dst, int64_t n);
+  // dst[i] = Exp(x[i])
+  void (*exp)(const float* x, float* dst, int64_t n);
+};
+
+const Kernels& ScalarKernels();
+const Kernels* Avx2Kernels();  // null if this machine or build has none
+const Kernels* Avx512Kernels();
+const Kernels* NeonKernels();
+
+// Columns of one part of an integer block product: each part's sum starts at +0, and parts are added in order.
+inline constexpr int64_t kPartColumns = 1024;
+// Columns that share one scale of the activations.
+inline constexpr int64_t kDigitColumns = 32;
+// The largest digit: 127 * 256 + 127, so that n = 256 hi + lo with signed bytes.
+inline constexpr float kLargestDigit = 32639.0f;
+// Below this largest magnitude a block of activations is zero.
+inline constexpr float kSmallestScaled = 0x1p-100f;
+
+}  // namespace glint::cpu

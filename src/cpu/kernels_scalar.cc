@@ -1,0 +1,122 @@
+// The definition of every product (docs/design.md, "The canonical arithmetic, in full"): plain loops, any machine.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/half.h"
+#include "base/math.h"
+#include "cpu/kernels.h"
+
+namespace glint::cpu {
+namespace {
+
+float SumLanes(float* lane) {
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  return lane[0];
+}
+
+float Dot16(const float* x, const float* y, int64_t n) {
+  float lane[16] = {};
+  for (int64_t k = 0; k < n; ++k) lane[k % 16] = std::fma(x[k], y[k], lane[k % 16]);
+  return SumLanes(lane);
+}
+
+void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums) {
+  for (int64_t at = 0; at < n; at += kDigitColumns) {
+    const int64_t columns = std::min(n - at, kDigitColumns);
+    float max = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < columns; ++i) {
+      finite = finite && std::isfinite(x[at + i]);
+      max = std::max(max, std::fabs(x[at + i]));
+    }
+    std::fill_n(digits, kDigitColumns, int16_t{0});
+    sums[0] = sums[1] = 0;
+    *scales = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    if (finite && max >= kSmallestScaled) {
+      *scales = max / kLargestDigit;
+      const float inverse = kLargestDigit / max;
+      for (int64_t i = 0; i < columns; ++i) {
+        const float rounded = std::nearbyint(x[at + i] * inverse);
+        digits[i] = static_cast<int16_t>(std::clamp(rounded, -kLargestDigit, kLargestDigit));
+        sums[i / 16] += digits[i];
+      }
+    }
+    digits += stride * kDigitColumns, scales += stride, sums += stride * 2;
+  }
+}
+
+// A weight row is decoded once into `row` and meets every activation row.
+void FloatRows(const RowsArgs& a, const quant::Format& format) {
+  std::vector<float> row(static_cast<size_t>(a.columns));
+  for (int64_t o = a.begin; o < a.end; ++o) {
+    format.decode(a.weights + static_cast<size_t>(o) * a.row_bytes, row.data(), row.size());
+    for (int64_t r = a.first; r < a.first + a.count; ++r)
+      a.y[r * a.y_stride + o] = Dot16(row.data(), a.x + r * a.x_stride, a.columns);
+  }
+}
+
+// The units of one block of weights, which starts at column `at`, against one activation row: the two fmas of the definition.
+float BlockUnits(const RowsArgs& a, const quant::Format& format, const quant::Unpacked& block, int64_t at,
+                 int64_t r, float sum) {
+  const auto unit = static_cast<int64_t>(format.unit);
+  for (int64_t i = 0; i < static_cast<int64_t>(format.block_weights); i += unit) {
+    const int64_t digit_block = (at + i) / kDigitColumns * a.rows + r, inside = (at + i) % kDigitColumns;
+    const int16_t* const n = a.digits + digit_block * kDigitColumns + inside;
+    int32_t product = 0, digits = 0;  // at most 32 * 128 * 32639: exact
+    for (int64_t j = 0; j < unit; ++j) product += block.code[i + j] * n[j];
+    for (int64_t j = inside / 16; j < (inside + unit) / 16; ++j) digits += a.sums[digit_block * 2 + j];
+    const float d = a.scales[digit_block];
+    sum = std::fma(static_cast<float>(product), block.scale[i / unit] * d, sum);
+    if (format.minima) sum = std::fma(static_cast<float>(digits), block.minimum[i / unit] * d, sum);
+  }
+  return sum;
+}
+
+void IntegerRows(const RowsArgs& a, const quant::Format& format) {
+  std::vector<float> part(static_cast<size_t>(a.count)), total(static_cast<size_t>(a.count));
+  quant::Unpacked block;
+  for (int64_t o = a.begin; o < a.end; ++o) {
+    const std::byte* at = a.weights + static_cast<size_t>(o) * a.row_bytes;
+    std::fill(total.begin(), total.end(), 0.0f);  // what a product over no columns is
+    for (int64_t begin = 0; begin < a.columns; begin += kPartColumns) {
+      std::fill(part.begin(), part.end(), 0.0f);
+      const int64_t end = std::min(begin + kPartColumns, a.columns);
+      for (int64_t k = begin; k < end;
+           k += static_cast<int64_t>(format.block_weights), at += format.block_bytes) {
+        format.unpack(at, block);
+        for (int64_t r = 0; r < a.count; ++r) {
+          float& sum = part[static_cast<size_t>(r)];
+          sum = BlockUnits(a, format, block, k, a.first + r, sum);
+        }
+      }
+      for (size_t r = 0; r < total.size(); ++r) total[r] = begin == 0 ? part[r] : total[r] + part[r];
+    }
+    for (size_t r = 0; r < total.size(); ++r)
+      a.y[(a.first + static_cast<int64_t>(r)) * a.y_stride + o] = total[r];
+  }
+}
+
+void Rows(const RowsArgs& a) {
+  const quant::Format& format = *quant::Find(a.type);
+  format.integer() ? IntegerRows(a, format) : FloatRows(a, format);
+}
+
+void Axpy(float a, const float* x, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dst[i] = std::fma(a, x[i], dst[i]);
+}
+
+void ExpAll(const float* x, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dst[i] = Exp(x[i]);
+}
+
+}  // namespace
+
+const Kernels& ScalarKernels() {
+  static constexpr Kernels kKernels{"scalar", Rows, Round, Dot16, Axpy, ExpAll};
+  return kKernels;
+}
+
+}  // namespace glint::cpu

@@ -1,0 +1,71 @@
+#include "cpu/product.h"
+
+#include <algorithm>
+
+namespace glint::cpu {
+namespace {
+
+// Weight rows of a thread come in multiples of this (a whole number of every kernel's row tile).
+constexpr size_t kRowGrain = 16;
+
+void Run(const How& how, size_t n, size_t grain, const std::function<void(size_t, size_t, int)>& fn) {
+  if (n == 0) return;
+  how.pool ? how.pool->ParallelFor(n, grain, fn) : fn(0, n, 0);
+}
+
+}  // namespace
+
+void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_stride, int64_t rows,
+             Activations& out) {
+  out.rows = rows;
+  out.columns = w.columns;
+  out.padded = (w.columns + kDigitColumns - 1) / kDigitColumns * kDigitColumns;
+  out.x = x;
+  out.x_stride = x_stride;
+  const quant::Format* const format = quant::Find(w.type);
+  if (!format || !format->integer()) return;
+  const auto blocks = static_cast<size_t>(out.padded / kDigitColumns * rows);
+  out.digits.resize(blocks * kDigitColumns);
+  out.scales.resize(blocks);
+  out.sums.resize(blocks * 2);
+  Run(how, static_cast<size_t>(rows), 1, [&](size_t begin, size_t end, int) {
+    for (size_t r = begin; r < end; ++r)
+      how.kernels->round(x + static_cast<int64_t>(r) * x_stride, w.columns, rows,
+                         out.digits.data() + r * kDigitColumns, out.scales.data() + r,
+                         out.sums.data() + r * 2);
+  });
+}
+
+void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
+             int64_t y_stride) {
+  RowsArgs args{};
+  args.type = w.type;
+  args.weights = w.Row(slice, 0);
+  args.row_bytes = w.row_bytes;
+  args.columns = w.columns;
+  args.rows = x.rows;
+  args.digits = x.digits.data();
+  args.scales = x.scales.data();
+  args.sums = x.sums.data();
+  args.x = x.x;
+  args.x_stride = x.x_stride;
+  args.y = y;
+  args.y_stride = y_stride;
+  if (x.rows == 0) return;
+  Run(how, static_cast<size_t>(w.rows), kRowGrain, [&](size_t begin, size_t end, int) {
+    RowsArgs part = args;
+    part.begin = static_cast<int64_t>(begin);
+    part.end = static_cast<int64_t>(end);
+    part.count = how.batched ? x.rows : 1;
+    for (part.first = 0; part.first < x.rows; part.first += part.count) how.kernels->rows(part);
+  });
+}
+
+void Product(const How& how, const model::Matrix& w, int64_t slice, const float* x, int64_t x_stride,
+             int64_t rows, float* y, int64_t y_stride) {
+  Activations prepared;
+  Prepare(how, w, x, x_stride, rows, prepared);
+  Product(how, w, slice, prepared, y, y_stride);
+}
+
+}  // namespace glint::cpu
