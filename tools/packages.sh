@@ -5,7 +5,7 @@ die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 say() { printf '== %s\n' "$*"; }
 
 # What a build needs, and what the tests need on top.
-build_packages=(g++ make cmake pkg-config libfmt-dev libcli11-dev libedit-dev)
+build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev)
 test_packages=(libgtest-dev librapidcheck-dev python3-venv)
 
 installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == 'install ok installed' ]]; }

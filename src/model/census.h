@@ -12,12 +12,25 @@
 namespace glint::model {
 
 enum class Role : uint8_t {
-  kEmbedding, kHead, kNorm, kHc, kKda, kDsa, kIndexer, kDense, kRouter, kShared, kExperts, kMtp, kOther, kCount
+  kEmbedding,
+  kHead,
+  kNorm,
+  kHc,
+  kKda,
+  kDsa,
+  kIndexer,
+  kDense,
+  kRouter,
+  kShared,
+  kExperts,
+  kMtp,
+  kOther,
+  kCount
 };
 std::string_view Name(Role role);
 
 struct CensusTensor {
-  std::string name;      // GGUF name, dialect A spelling
+  std::string name;  // GGUF name, dialect A spelling
   quant::Type type;
   std::vector<uint64_t> ne;
   uint64_t bytes = 0;
@@ -28,7 +41,7 @@ struct CensusTensor {
 struct Census {
   std::vector<CensusTensor> tensors;
   uint64_t total_bytes = 0, trunk_bytes = 0, mtp_bytes = 0, trunk_expert_bytes = 0;
-  uint64_t per_token = 0;           // trunk, one decoded token
+  uint64_t per_token = 0;  // trunk, one decoded token
   uint64_t parameters = 0;
   // Caches (spec/budget.md section 5.2, as glint's CPU backend keeps them: fp32)
   uint64_t fixed_state_bytes = 0, bytes_per_context_token = 0;

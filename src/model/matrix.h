@@ -17,9 +17,12 @@ struct Matrix {
 
   bool empty() const { return data == nullptr; }
   const std::byte* Row(int64_t slice, int64_t row) const {
-    return data + (static_cast<size_t>(slice) * static_cast<size_t>(rows) + static_cast<size_t>(row)) * row_bytes;
+    return data +
+           (static_cast<size_t>(slice) * static_cast<size_t>(rows) + static_cast<size_t>(row)) * row_bytes;
   }
-  uint64_t bytes() const { return uint64_t{row_bytes} * static_cast<uint64_t>(rows) * static_cast<uint64_t>(slices); }
+  uint64_t bytes() const {
+    return uint64_t{row_bytes} * static_cast<uint64_t>(rows) * static_cast<uint64_t>(slices);
+  }
 };
 
 }  // namespace glint::model

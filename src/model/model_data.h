@@ -20,20 +20,22 @@ struct SamplingHints {
 };
 
 struct ModelData {
-  std::string name;    // general.name, or the path's last part
-  std::string origin;  // the path or synthetic spec it was loaded from
-  std::string dialect; // "A".."D", "hf" or "synthetic"
+  std::string name;     // general.name, or the path's last part
+  std::string origin;   // the path or synthetic spec it was loaded from
+  std::string dialect;  // "A".."D", "hf" or "synthetic"
   HParams hparams;
   Weights weights;
   std::optional<text::TokenizerData> tokenizer;  // absent: only token ids can be used
   std::string chat_template;                     // Jinja source, may be empty
   SamplingHints sampling;
-  std::shared_ptr<const void> memory;            // keeps mappings and arenas alive
+  std::vector<std::string> notes;  // warnings worth a line on stderr, e.g. an incomplete MTP block left out
+  std::shared_ptr<const void> memory;  // keeps mappings and arenas alive
 };
 
 struct LoadOptions {
-  bool mtp = true;      // bind the MTP block if it is there
-  Progress progress;    // bytes read or made
+  bool mtp = true;  // bind the MTP block if it is there and complete; otherwise go without it, with a note
+  bool require_mtp = false;  // an error, naming the tensor, if there is none or it is incomplete
+  Progress progress;         // bytes read or made
 };
 
 // `path`: a .gguf file (any shard of a set), or a directory with config.json and safetensors. GGUF weights are mapped,

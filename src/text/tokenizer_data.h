@@ -15,11 +15,12 @@ enum class TokenKind : uint8_t {
 };
 
 struct TokenizerData {
-  std::vector<std::string> tokens;  // [ids] in the byte-level alphabet for normal ones, raw text for added ones
-  std::vector<TokenKind> kinds;     // [ids]
+  std::vector<std::string>
+      tokens;                    // [ids] in the byte-level alphabet for normal ones, raw text for added ones
+  std::vector<TokenKind> kinds;  // [ids]
   std::vector<std::pair<std::string, std::string>> merges;  // best first, byte-level alphabet
-  bool ignore_merges = true;        // a pre-token that is a vocabulary entry is emitted whole
-  std::vector<int32_t> stop_ids;    // generation ends on any of these
+  bool ignore_merges = true;      // a pre-token that is a vocabulary entry is emitted whole
+  std::vector<int32_t> stop_ids;  // generation ends on any of these
   int32_t pad_id = -1, bos_id = -1;
 };
 

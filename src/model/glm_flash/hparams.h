@@ -13,13 +13,13 @@ enum class Mixer : uint8_t { kKda, kDsa };
 
 struct HParams {
   // vocabulary and depth
-  int64_t vocab_size = 0;     // rows of embedding and head
-  int64_t hidden = 0;         // D
-  int64_t layers = 0;         // trunk layers
-  int64_t nextn_layers = 0;   // MTP blocks present in the file: 0 or 1
-  int64_t context_length = 0; // what the model was made for
-  std::vector<Mixer> mixers;  // [layers]
-  std::vector<uint8_t> moe;   // [layers] 1 = MoE, 0 = dense FFN
+  int64_t vocab_size = 0;      // rows of embedding and head
+  int64_t hidden = 0;          // D
+  int64_t layers = 0;          // trunk layers
+  int64_t nextn_layers = 0;    // MTP blocks present in the file: 0 or 1
+  int64_t context_length = 0;  // what the model was made for
+  std::vector<Mixer> mixers;   // [layers]
+  std::vector<uint8_t> moe;    // [layers] 1 = MoE, 0 = dense FFN
 
   // KDA
   int64_t kda_heads = 0, kda_head_dim = 0;  // keys and values alike
@@ -58,6 +58,9 @@ struct HParams {
   int64_t pools_kept() const { return index_topk / index_kpool; }
   int64_t max_selected() const { return pools_kept() * index_kpool + index_kpool - 1; }
 };
+
+// HParams::block for a pool size.
+int64_t GridBlock(int64_t kpool);
 
 // Every field in range and consistent with the others: positive sizes with products that fit, top-k a multiple of the
 // pool, experts_used <= experts, block * |gate_lower_bound| < 87 (exp of it must stay finite and normal), schedule lengths, finite

@@ -54,12 +54,12 @@ struct DenseFfn {
 };
 
 struct MoeFfn {
-  Matrix router;                      // [experts][D]
-  Vector router_bias;                 // [experts]
-  Matrix gate, up;                    // experts slices of [expert_ffn][D]
-  Matrix down;                        // experts slices of [D][expert_ffn]
-  Matrix shared_gate, shared_up;      // [shared_ffn][D]
-  Matrix shared_down;                 // [D][shared_ffn]
+  Matrix router;                  // [experts][D]
+  Vector router_bias;             // [experts]
+  Matrix gate, up;                // experts slices of [expert_ffn][D]
+  Matrix down;                    // experts slices of [D][expert_ffn]
+  Matrix shared_gate, shared_up;  // [shared_ffn][D]
+  Matrix shared_down;             // [D][shared_ffn]
 };
 
 // A trunk layer, or the MTP block (which has no hc sites and is always DSA + MoE). Exactly one of kda/dsa and one of
@@ -74,16 +74,16 @@ struct Layer {
 };
 
 struct NextnWeights {
-  Matrix eh_proj;                          // [D][2 D], embedding half first
-  Vector enorm, hnorm, shared_head_norm;   // [D]
+  Matrix eh_proj;                         // [D][2 D], embedding half first
+  Vector enorm, hnorm, shared_head_norm;  // [D]
   Layer block;
 };
 
 struct Weights {
-  Matrix embedding;           // [vocab][D]
-  Matrix head;                // [vocab][D]
-  Vector output_norm;         // [D]
-  std::vector<Layer> layers;  // [hp.layers]
+  Matrix embedding;                 // [vocab][D]
+  Matrix head;                      // [vocab][D]
+  Vector output_norm;               // [D]
+  std::vector<Layer> layers;        // [hp.layers]
   std::vector<NextnWeights> nextn;  // [hp.nextn_layers]
 };
 

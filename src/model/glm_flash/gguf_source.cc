@@ -1,0 +1,103 @@
+#include "model/glm_flash/gguf_source.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace glint::model {
+
+gguf::BlockSize BlockSizeOf(uint32_t type) {
+  const quant::Format* format = quant::Find(static_cast<quant::Type>(type));
+  if (format == nullptr) return {0, 0};
+  return {static_cast<uint32_t>(format->block_weights), static_cast<uint32_t>(format->block_bytes)};
+}
+
+GgufSource::Found GgufSource::Find(const Tensor& tensor) const {
+  const TensorKind& kind = *tensor.kind;
+  if (const auto* info = file_.FindTensor(BlockName(tensor.block, kind.name))) return {info, false};
+  for (const std::string_view other : {kind.name_d, kind.name_old}) {
+    if (other.empty()) continue;
+    if (const auto* info = file_.FindTensor(BlockName(tensor.block, other)))
+      return {info, other == kind.name_d};
+  }
+  return {};
+}
+
+std::string GgufSource::NameOf(const Tensor& tensor) const { return tensor.Name(); }
+
+Status GgufSource::Bad(const gguf::TensorInfo& info, Code code, std::string_view what) const {
+  return {code, fmt::format("{}: {}: {} (file offset {:#x})", file_.paths()[static_cast<size_t>(info.file)],
+                            info.name, what, info.offset)};
+}
+
+Result<GgufSource::Found> GgufSource::Get(const Tensor& tensor) const {
+  const Found found = Find(tensor);
+  if (found.info == nullptr) {
+    std::string other;
+    if (!tensor.kind->name_d.empty()) {
+      other = fmt::format(" (nor is there {})", BlockName(tensor.block, tensor.kind->name_d));
+    }
+    const bool fused = (tensor.id() == TensorId::kDsaKb || tensor.id() == TensorId::kDsaVb) &&
+                       file_.FindTensor(BlockName(tensor.block, "attn_kv_b.weight")) != nullptr;
+    if (fused)
+      other =
+          "; the file has the fused attn_kv_b.weight instead: convert the model again with a newer converter";
+    return Status(fused ? Code::kUnsupported : Code::kBadFile,
+                  fmt::format("{}: {} is missing{}", file_.paths().front(), tensor.Name(), other));
+  }
+  const gguf::TensorInfo& info = *found.info;
+  const auto got = std::span(info.ne).first(static_cast<size_t>(std::clamp(info.dims, 1, 4)));
+  const auto want = tensor.Ne();
+  // Trailing ones carry no meaning anywhere; a vector or a convolution may have others too.
+  std::array<uint64_t, 4> padded = {1, 1, 1, 1};
+  std::copy(want.begin(), want.end(), padded.begin());
+  if (tensor.kind->vector != nullptr ? !SameButOnes(got, want) : padded != info.ne) {
+    return Bad(info, Code::kBadFile, fmt::format("shape {}, wanted {}", ShapeText(got), ShapeText(want)));
+  }
+  const quant::Format* format = quant::Find(static_cast<quant::Type>(info.type));
+  if (format == nullptr || !format->runnable()) {
+    return Bad(
+        info, Code::kUnsupported,
+        fmt::format("type {} can not be run; glint runs {}",
+                    format == nullptr ? fmt::format("number {}", info.type) : std::string(format->name),
+                    RunnableTypes()));
+  }
+  return found;
+}
+
+Result<Matrix> GgufSource::GetMatrix(const Tensor& tensor) {
+  auto found = Get(tensor);
+  if (!found.ok()) return found.status();
+  const gguf::TensorInfo& info = *found->info;
+  const auto type = static_cast<quant::Type>(info.type);
+  auto row_bytes = quant::RowBytes(*quant::Find(type), static_cast<uint64_t>(tensor.shape.columns));
+  if (!row_bytes.ok()) return Bad(info, row_bytes.status().code(), row_bytes.status().message());
+  const Matrix matrix{type,      tensor.shape.columns,           tensor.shape.rows, tensor.shape.slices,
+                      info.data, static_cast<size_t>(*row_bytes)};
+  if (matrix.bytes() != info.bytes) {
+    return Bad(info, Code::kBadFile, fmt::format("{} bytes, wanted {}", info.bytes, matrix.bytes()));
+  }
+  return matrix;
+}
+
+Result<Vector> GgufSource::GetVector(const Tensor& tensor) {
+  auto found = Get(tensor);
+  if (!found.ok()) return found.status();
+  const gguf::TensorInfo& info = *found->info;
+  const quant::Format& format = *quant::Find(static_cast<quant::Type>(info.type));
+  const auto count = static_cast<uint64_t>(tensor.shape.count());
+  if (count % format.block_weights != 0 || count / format.block_weights * format.block_bytes != info.bytes) {
+    return Bad(info, Code::kBadFile,
+               fmt::format("{} weights in {} bytes of {}", count, info.bytes, format.name));
+  }
+  auto values = arena_.Floats(count, info.name);
+  if (!values.ok()) return values.status();
+  format.decode(info.data, values->data(), count);
+  if (tensor.id() == TensorId::kKdaA) {
+    const Status s = DecodeA(*values, found->native ? StoredA::kLog : StoredA::kMinusExp);
+    if (!s.ok()) return Bad(info, s.code(), s.message());
+  }
+  return Vector(*values);
+}
+
+}  // namespace glint::model

@@ -1,0 +1,35 @@
+#include "model/load.h"
+
+#include <filesystem>
+
+namespace glint::model {
+
+std::string NameFromPath(const std::string& path) {
+  std::filesystem::path p(path);
+  if (!p.has_filename()) p = p.parent_path();  // "dir/"
+  std::string name = p.filename().string();
+  constexpr std::string_view kExtension = ".gguf";
+  if (name.size() > kExtension.size() && name.ends_with(kExtension))
+    name.resize(name.size() - kExtension.size());
+  // -00001-of-00006
+  constexpr size_t kShard = 15;
+  if (name.size() > kShard) {
+    const std::string_view tail = std::string_view(name).substr(name.size() - kShard);
+    const auto digits = [](std::string_view s) {
+      return s.find_first_not_of("0123456789") == std::string_view::npos;
+    };
+    if (tail[0] == '-' && digits(tail.substr(1, 5)) && tail.substr(6, 4) == "-of-" &&
+        digits(tail.substr(10))) {
+      name.resize(name.size() - kShard);
+    }
+  }
+  return name;
+}
+
+Result<ModelData> Load(const std::string& path, const LoadOptions& options) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return LoadHf(path, options);
+  return LoadGguf(path, options);
+}
+
+}  // namespace glint::model
