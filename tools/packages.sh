@@ -40,8 +40,10 @@ install_packages() {
   [[ ${#missing[@]} -gt 0 ]] || return 0
   say "will install from the distribution: ${missing[*]}"
   apt_update_once
+  mkdir -p build
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
-    || die "apt-get could not install: ${missing[*]}"
+    >build/packages.log 2>&1 </dev/null \
+    || { tail -20 build/packages.log >&2; die "apt-get could not install: ${missing[*]} (all it said: build/packages.log)"; }
 }
 
 install_build_packages() {
