@@ -9,7 +9,7 @@ function(glint_layer name)
   endif()
   if(NOT sources)  # only headers so far
     set(sources ${PROJECT_BINARY_DIR}/empty.cc)
-    file(WRITE ${sources} "")
+    file(CONFIGURE OUTPUT ${sources} CONTENT "")
   endif()
   add_library(glint_${name} STATIC ${sources} ${cuda_sources})
   target_include_directories(glint_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
