@@ -27,4 +27,10 @@ std::optional<T> CheckedAlign(T a, T to) {
   return static_cast<T>(*sum & ~static_cast<T>(to - 1));
 }
 
+// Whether [offset, offset + bytes) lies within [0, size).
+template <std::unsigned_integral T>
+constexpr bool Within(T offset, T bytes, T size) {
+  return offset <= size && bytes <= size - offset;
+}
+
 }  // namespace glint

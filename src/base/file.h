@@ -11,12 +11,13 @@
 
 namespace glint {
 
-// A file mapped read-only. Empty files map to an empty span. The mapping lives as long as the object; moving keeps the
-// addresses. A file that is truncated by somebody else while mapped faults on access: nothing can be done about that short of
-// copying, and the docs say so.
+// A file mapped read-only. Empty files map to an empty span. The mapping lives as long as the object; moving
+// keeps the addresses. A file that is truncated by somebody else while mapped faults on access: nothing can
+// be done about that short of copying, and the docs say so.
 class MappedFile {
  public:
-  static Result<MappedFile> Open(const std::string& path);  // kNotFound, kIo; refuses directories and devices
+  // kNotFound; kBadInput for a directory, device or pipe; kNoRoom if the address space does not suffice; kIo.
+  static Result<MappedFile> Open(const std::string& path);
   MappedFile() = default;
   MappedFile(MappedFile&&) noexcept;
   MappedFile& operator=(MappedFile&&) noexcept;
@@ -33,30 +34,42 @@ class MappedFile {
 // The whole of a small file; kBadFile if it is larger than `limit`.
 Result<std::string> ReadFile(const std::string& path, uint64_t limit = uint64_t{64} << 20);
 
-// Whether both paths lead to one file (device and inode; symlinks followed). A path that does not exist is no file.
+// Whether both paths lead to one file (device and inode; symlinks followed). A path that does not exist is no
+// file.
 bool SameFile(const std::string& a, const std::string& b);
 
-// Writes beside the destination under an unpredictable name (O_EXCL) and renames over it in Commit, after fsync of file and
-// directory. Destroyed without Commit it leaves nothing behind and the destination as it was.
+// Writes beside the destination under an unpredictable name (O_EXCL) and renames over it in Commit, after
+// fsync of file and directory. Destroyed without Commit it leaves nothing behind and the destination as it
+// was.
 class AtomicFile {
  public:
-  // `inputs`: files this output is made from; kBadInput if the destination is one of them (same path, hard link, symlink).
-  // A symlink at the destination is followed, so the link stays a link. Permissions of a file replaced are kept.
+  // `inputs`: files this output is made from; kBadInput if the destination is one of them (same path, hard
+  // link, symlink), a directory, or a device. A symlink at the destination is followed, so the link stays a
+  // link. Permissions of a file replaced are kept; one that may not be written to is not replaced (kIo).
   static Result<AtomicFile> Create(const std::string& destination, std::span<const std::string> inputs = {});
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();
 
-  Status Write(std::span<const std::byte> bytes);               // appends; kNoRoom for a full disk
-  Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
-  uint64_t size() const { return size_; }                       // bytes appended so far
+  // Takes the disk space for `bytes` in all now, where the file system can: a full disk shows before the
+  // work, not after.
+  Status Reserve(uint64_t bytes);
+  Status Write(std::span<const std::byte> bytes);                     // appends; kNoRoom for a full disk
+  Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);  // over bytes appended before
+  uint64_t size() const { return size_; }                             // bytes appended so far
+  // The file is whole, on the disk and under its name. After an error it is as if nothing had been written.
+  // Once.
   Status Commit();
 
  private:
   AtomicFile() = default;
-  int fd_ = -1;
+  void Discard();
+  int fd_ = -1, directory_ = -1;
   uint64_t size_ = 0;
-  std::string destination_, temporary_;
+  uint32_t mode_ = 0;  // permissions of the file replaced, if any
+  bool replaces_ = false;
+  std::string destination_;       // as in messages
+  std::string name_, temporary_;  // within the directory
 };
 
 }  // namespace glint

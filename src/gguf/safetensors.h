@@ -15,19 +15,24 @@ namespace glint::gguf {
 
 struct SafeTensor {
   std::string name;
-  std::string dtype;            // "F32", "F16", "BF16", "F8_E4M3", "I32", ... as in the file; sizes checked for the known ones
+  std::string dtype;            // "F32", "F16", "BF16", "F8_E4M3", "I32", ... as in the file
   std::vector<uint64_t> shape;  // slowest first
   const std::byte* data = nullptr;
   uint64_t bytes = 0;
-  uint64_t offset = 0;          // absolute in its file
+  uint64_t offset = 0;  // absolute in its file
   int file = 0;
 };
 
+// Data lies in the file and overlaps no other. For the format's own dtypes it has the size that the shape
+// wants, and is aligned to its elements; of a dtype that glint does not know, neither is checked. Errors:
+// "FILE: tensor 'NAME': what (offset)".
 class SafeTensors {
  public:
   // One file.
   static Result<SafeTensors> OpenFile(const std::string& path);
-  // DIR/model.safetensors, or DIR/model.safetensors.index.json with its shards (each named tensor must be in the file the index says).
+  // DIR/model.safetensors, or else DIR/model.safetensors.index.json with its shards: each tensor named must
+  // be in the file that the index says, each tensor there must be named, and shards lie in the same
+  // directory.
   static Result<SafeTensors> OpenDirectory(const std::string& directory);
 
   const std::vector<SafeTensor>& tensors() const { return tensors_; }
@@ -35,6 +40,7 @@ class SafeTensors {
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
+  Status Add(const std::string& path);
   std::vector<std::string> paths_;
   std::vector<MappedFile> files_;
   std::vector<SafeTensor> tensors_;
