@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/memory.h"
+#include "base/memory.h"
 #include "engine/session_impl.h"
 
 namespace glint {
@@ -176,14 +176,14 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
                                    static_cast<int>(std::min(engine::kChunkRows, options.context)), false);
   if (!plan.ok()) return plan.status();
   const uint64_t state = MemoryNeeded(model, options), buffers = (*plan)->buffers.total_bytes;
-  const auto room = engine::AvailableMemory();
+  const auto room = AvailableMemory();
   if (room.bytes < buffers || room.bytes - buffers < state) {
     return Status(
         Code::kNoRoom,
         fmt::format("a context of {} tokens needs {} (caches and state {}, buffers {}), but {} leaves {}; "
                     "ask for a smaller context",
-                    options.context, engine::FormatBytes(state + buffers), engine::FormatBytes(state),
-                    engine::FormatBytes(buffers), room.limited_by, engine::FormatBytes(room.bytes)));
+                    options.context, FormatBytes(state + buffers), FormatBytes(state),
+                    FormatBytes(buffers), room.limited_by, FormatBytes(room.bytes)));
   }
   auto made = shared.backend->NewState(options.context, options.mtp);
   if (!made.ok()) return made.status();
@@ -310,10 +310,10 @@ std::vector<int64_t> Session::Rewindable() const {
 
 Result<Session> Session::Fork() const {
   const uint64_t needed = impl_->state->bytes();
-  const auto room = engine::AvailableMemory();
+  const auto room = AvailableMemory();
   if (room.bytes < needed) {
-    return Status(Code::kNoRoom, fmt::format("a fork needs {}, but {} leaves {}", engine::FormatBytes(needed),
-                                             room.limited_by, engine::FormatBytes(room.bytes)));
+    return Status(Code::kNoRoom, fmt::format("a fork needs {}, but {} leaves {}", FormatBytes(needed),
+                                             room.limited_by, FormatBytes(room.bytes)));
   }
   auto state = impl_->state->Clone();
   if (!state.ok()) return state.status();

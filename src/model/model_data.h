@@ -35,7 +35,7 @@ struct ModelData {
 struct LoadOptions {
   bool mtp = true;  // bind the MTP block if it is there and complete; otherwise go without it, with a note
   bool require_mtp = false;  // an error, naming the tensor, if there is none or it is incomplete
-  Progress progress;         // bytes read or made
+  Progress progress = {};    // bytes read or made
 };
 
 // `path`: a .gguf file (any shard of a set), or a directory with config.json and safetensors. GGUF weights are mapped,

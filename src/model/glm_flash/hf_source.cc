@@ -74,6 +74,8 @@ void HfTensor::ReadRow(int64_t slice, int64_t row, float* out) const {
   }
 }
 
+uint64_t HfTensor::StoredBytes() const { return static_cast<uint64_t>(shape.count() * BytesOf(*this)); }
+
 HfSource::HfSource(const HParams& hp, const gguf::SafeTensors& files, Arena& arena)
     : hp_(hp), files_(files), arena_(arena), prefix_("model.") {
   constexpr std::string_view kNested = "model.language_model.";

@@ -26,6 +26,8 @@ struct HfTensor {
 
   // Row `row` of slice `slice`, exact (FP8: code times scale, rounded once).
   void ReadRow(int64_t slice, int64_t row, float* out) const;
+  // Of its weights in the checkpoint, FP8 scales not counted.
+  uint64_t StoredBytes() const;
 };
 
 class HfSource : public TensorSource {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace glint::engine {
+namespace glint {
 
 struct MemoryRoom {
   uint64_t bytes = 0;      // what can be taken without swapping or being killed
@@ -17,4 +17,4 @@ MemoryRoom AvailableMemory();
 // "12.3 GB", "456 MB", "789 bytes": powers of ten, three digits.
 std::string FormatBytes(uint64_t bytes);
 
-}  // namespace glint::engine
+}  // namespace glint

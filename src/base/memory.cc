@@ -1,4 +1,4 @@
-#include "engine/memory.h"
+#include "base/memory.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <sstream>
 
-namespace glint::engine {
+namespace glint {
 namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
@@ -94,4 +94,4 @@ std::string FormatBytes(uint64_t bytes) {
   return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, unit);
 }
 
-}  // namespace glint::engine
+}  // namespace glint
