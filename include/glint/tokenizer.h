@@ -21,6 +21,7 @@ enum class Role : uint8_t { kSystem, kUser, kAssistant, kTool };
 struct ToolCall {
   std::string name;
   std::string arguments;  // a JSON object
+  std::string id = {};    // what the result's tool_call_id names; may be empty
 };
 
 struct Message {
@@ -28,6 +29,7 @@ struct Message {
   std::string content;
   std::string reasoning;  // assistant only
   std::vector<ToolCall> tool_calls;
+  std::string tool_call_id = {};  // tool results only: the id of the call they answer; may be empty
 };
 
 struct ChatOptions {

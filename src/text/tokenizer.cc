@@ -8,30 +8,14 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/printable.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
-#include "text/unicode.h"
 
 namespace glint::text {
 namespace {
 
 Status Bad(std::string message) { return {Code::kBadFile, "tokenizer: " + std::move(message)}; }
-
-// A spelling for a message: bytes a terminal could act on are shown as \xNN, long ones cut.
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (size_t i = 0; i < text.size() && i < 40;) {
-    const unicode::Unit unit = unicode::Read(text.substr(i));
-    const bool control = unit.code_point < 0x20 || (unit.code_point >= 0x7f && unit.code_point < 0xa0);
-    if (unit.state == unicode::Unit::State::kValid && !control) {
-      out += text.substr(i, unit.length);
-      i += unit.length;
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(text[i++]));
-    }
-  }
-  return out + (text.size() > 40 ? "...\"" : "\"");
-}
 
 }  // namespace
 

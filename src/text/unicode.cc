@@ -38,13 +38,4 @@ void Append(char32_t c, std::string& out) {
   }
 }
 
-bool IsValid(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const Unit unit = Read(bytes);
-    if (unit.state != Unit::State::kValid) return false;
-    bytes.remove_prefix(unit.length);
-  }
-  return true;
-}
-
 }  // namespace glint::text::unicode

@@ -24,8 +24,6 @@ Unit Read(std::string_view bytes);
 
 void Append(char32_t code_point, std::string& out);
 
-bool IsValid(std::string_view bytes);
-
 // The pre-tokenizer's classes: general category L*, N*, property White_Space, and the rest (unassigned too).
 enum class Class : uint8_t { kOther, kLetter, kNumber, kSpace };
 

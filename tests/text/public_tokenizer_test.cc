@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "base/printable.h"
 #include "glint/tokenizer.h"
 #include "tests/text/random_text.h"
 #include "tests/text/referee.h"
@@ -33,7 +34,7 @@ std::string Streamed(const std::string& bytes) {
   std::string out;
   for (const char c : bytes) {
     const std::string more = stream.Push(static_cast<uint8_t>(c));
-    EXPECT_TRUE(text::unicode::IsValid(more)) << text::Hex(more);
+    EXPECT_TRUE(ValidUtf8(more)) << text::Hex(more);
     out += more;
   }
   return out + stream.Finish();

@@ -218,7 +218,7 @@ TEST(Tokenizer, CreateRefusesBadDataWithWords) {
   expect(data, "byte 0x41");
   data = Toy({"ab"});
   data.merges.emplace_back("a", "c");
-  expect(data, "there is no token \"ac\"");
+  expect(data, "there is no token 'ac'");
   data = Toy({"ab"});
   AddToken(data, "ab", TokenKind::kNormal);
   expect(data, "tokens 256 and 257");
