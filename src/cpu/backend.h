@@ -9,8 +9,15 @@
 
 namespace glint::cpu {
 
+struct BackendOptions {
+  // Fills buffers and scratch with NaN before they are written, so that a stage that reads what nobody wrote shows. For
+  // tests; slow.
+  bool poison = false;
+};
+
 // hp and weights must outlive the backend. threads >= 1.
-std::unique_ptr<plan::Backend> MakeBackend(const model::HParams& hp, const model::Weights& weights, int threads);
+std::unique_ptr<plan::Backend> MakeBackend(const model::HParams& hp, const model::Weights& weights, int threads,
+                                           const BackendOptions& options = {});
 
 // The CPU's levers with what is available here; also without a model (for `glint plan` and docs).
 std::span<const plan::Lever> Levers();

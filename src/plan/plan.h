@@ -12,8 +12,6 @@
 
 namespace glint::plan {
 
-enum class Pass : uint8_t { kTrunk, kMtp };
-
 // A faster way of doing what canonical stages define. All levers of a backend stand in one table.
 struct Lever {
   enum class Kind : uint8_t {
@@ -51,8 +49,9 @@ struct Step {
 
 // Buffers are laid out by liveness: slots whose lives do not overlap share bytes.
 struct BufferLayout {
+  // A slot may be written anew many times; its lives all lie between first_step and last_step.
   struct Place { uint64_t offset = 0, bytes = 0; int first_step = -1, last_step = -1; };
-  std::vector<Place> places;  // [Slot::kCount]; bytes 0 = not used by this plan
+  std::vector<Place> places;  // [Slot::kCount]; bytes 0 = not used by this plan, or the caller's memory (logits)
   uint64_t total_bytes = 0;
 };
 

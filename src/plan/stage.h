@@ -2,10 +2,14 @@
 #pragma once
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "model/glm_flash/hparams.h"
 
 namespace glint::plan {
+
+// The trunk, or the MTP block.
+enum class Pass : uint8_t { kTrunk, kMtp };
 
 // In the order of a pass. Names (Name()) are what --with, profile and docs/levers.md use.
 enum class Stage : uint8_t {
@@ -75,7 +79,7 @@ enum class Slot : uint8_t {
   kSharedHidden,   // [rows][shared_ffn]
   kSharedOut,      // [rows][D]
   kFinal,          // [rows][D] after the final norm: input of the head, and of hnorm
-  kLogits,         // [wanted rows][vocab]
+  kLogits,         // [wanted rows][vocab]: the caller's memory, never in the plan's buffers
   kCount
 };
 
@@ -88,5 +92,12 @@ int64_t Width(Slot slot, const model::HParams& hp);
 
 // Whether running the stage twice in a row leaves outputs and state as running it once. Not so where it advances state.
 bool Idempotent(Stage stage);
+
+// What a stage reads and writes. A slot in both is updated in place.
+struct StageIo {
+  std::vector<Slot> in, out;
+  bool advances_state = false;  // writes state of the sequence as well
+};
+StageIo Io(Stage stage, Pass pass);
 
 }  // namespace glint::plan

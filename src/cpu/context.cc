@@ -1,0 +1,99 @@
+#include "cpu/context.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/math.h"
+
+namespace glint::cpu {
+
+float* Scratch::Floats(size_t i, int64_t n) {
+  auto& area = areas_[i];
+  if (area.size() < static_cast<size_t>(n)) area.resize(static_cast<size_t>(n));
+  if (poison_) std::fill(area.begin(), area.end(), std::numeric_limits<float>::quiet_NaN());
+  return area.data();
+}
+
+const Activations& Operand::For(const model::Matrix& w) {
+  const quant::Format* format = quant::Find(w.type);
+  const size_t kind = format != nullptr && format->integer() ? 1 : 0;
+  Activations& prepared = scratch_.Prepared(first_ + kind);
+  if (!ready_[kind]) {
+    Prepare(how_, w, x_, x_stride_, rows_, prepared);
+    ready_[kind] = true;
+  }
+  return prepared;
+}
+
+void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
+                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride) {
+  RowsArgs args{};
+  args.type = w.type;
+  args.weights = w.Row(slice, 0);
+  args.row_bytes = w.row_bytes;
+  args.columns = w.columns;
+  args.begin = begin;
+  args.end = end;
+  args.first = first;
+  args.count = count;
+  args.rows = x.rows;
+  args.digits = x.digits.data();
+  args.scales = x.scales.data();
+  args.sums = x.sums.data();
+  args.x = x.x;
+  args.x_stride = x.x_stride;
+  args.y = y;
+  args.y_stride = y_stride;
+  kernels.rows(args);
+}
+
+float InverseRms(const Kernels& kernels, const float* x, int64_t n, float eps) {
+  return 1.0f / std::sqrt(kernels.dot16(x, x, n) / static_cast<float>(n) + eps);
+}
+
+void RmsNorm(const Kernels& kernels, const float* x, model::Vector w, float eps, float* y) {
+  const auto n = static_cast<int64_t>(w.size());
+  const float r = InverseRms(kernels, x, n, eps);
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
+}
+
+void SwiGlu(const Kernels& kernels, float* gate, const float* up, float limit, float* h, int64_t n) {
+  constexpr int64_t kTile = 256;
+  std::array<float, kTile> e;
+  for (int64_t at = 0; at < n; at += kTile) {
+    const int64_t count = std::min(kTile, n - at);
+    float* g = gate + at;
+    for (int64_t i = 0; i < count; ++i) {
+      g[i] = std::min(g[i], limit);
+      e[i] = -g[i];
+    }
+    kernels.exp(e.data(), e.data(), count);
+    for (int64_t i = 0; i < count; ++i) {
+      const float u = std::min(std::max(up[at + i], -limit), limit);
+      h[at + i] = (g[i] / (1.0f + e[i])) * u;
+    }
+  }
+}
+
+void SigmoidInPlace(const Kernels& kernels, float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = -x[i];
+  kernels.exp(x, x, n);
+  for (int64_t i = 0; i < n; ++i) x[i] = 1.0f / (1.0f + x[i]);
+}
+
+void DecodeRow(const model::Matrix& w, int64_t row, float* out) {
+  quant::Find(w.type)->decode(w.Row(0, row), out, static_cast<size_t>(w.columns));
+}
+
+uint64_t RankKey(float score, uint32_t index) {
+  uint32_t rank = 0;  // NaN
+  if (!std::isnan(score)) {
+    const auto bits = std::bit_cast<uint32_t>(score == 0 ? 0.0f : score);  // both zeros are one score
+    rank = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  }
+  return uint64_t{rank} << 32 | (~index);
+}
+
+}  // namespace glint::cpu

@@ -1,0 +1,46 @@
+// Lever kda.block, serving kda.recur: all rows of a block that are in the pass go over S together, so that S
+// is read once a block and not once a row. Every sum keeps its order: over i for each row, then over the
+// earlier rows.
+#include <algorithm>
+
+#include "cpu/kda_grid.h"
+#include "cpu/stages.h"
+
+namespace glint::cpu {
+
+void KdaBlock(const StepContext& c) {
+  const int64_t dim = c.hp.kda_head_dim, block = c.hp.block;
+  const Kernels& kernels = *c.how.kernels;
+  for (const SegmentView& segment : c.segments) {
+    c.Parallel(c.hp.kda_heads, 1, [&](int64_t begin, int64_t end, Scratch& scratch) {
+      float* const ke = scratch.Floats(0, 4 * block * dim);  // each [block][K]
+      float *const qe = ke + block * dim, *const m = qe + block * dim, *const o = m + block * dim;
+      for (int64_t h = begin; h < end; ++h) {
+        const GridHead head = HeadOf(c, segment, h);
+        for (int64_t r = 0; r < segment.rows;) {
+          const int64_t t0 = (segment.position + r) % block;
+          const int64_t count = std::min(block - t0, segment.rows - r);
+          for (int64_t n = 0; n < count; ++n) {
+            Decay(kernels, head, t0 + n, RowOf(c, segment, r + n, h), ke + n * dim, qe + n * dim);
+          }
+          std::fill(m, m + 2 * block * dim, 0.0f);
+          for (int64_t i = 0; i < dim; ++i) {
+            const float* const s = head.s + i * dim;
+            for (int64_t n = 0; n < count; ++n) {
+              kernels.axpy(ke[n * dim + i], s, m + n * dim, dim);
+              kernels.axpy(qe[n * dim + i], s, o + n * dim, dim);
+            }
+          }
+          for (int64_t n = 0; n < count; ++n) {
+            Finish(kernels, head, t0 + n, RowOf(c, segment, r + n, h), ke + n * dim, qe + n * dim,
+                   m + n * dim, o + n * dim);
+          }
+          if (t0 + count == block) Fold(kernels, head, block, ke);
+          r += count;
+        }
+      }
+    });
+  }
+}
+
+}  // namespace glint::cpu

@@ -1,0 +1,77 @@
+// spec/model.md 5.1 and 5.2: a short causal convolution over time, SiLU, then q and k to unit length head by
+// head.
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/stages.h"
+
+namespace glint::cpu {
+namespace {
+
+// Rows of one sequence as the convolution sees them: of this pass, or kept from before, or nothing before the
+// start.
+struct History {
+  const float* pass;  // [rows][3 * width]
+  const float* kept;  // [ring][3 * width]
+  int64_t position, ring, channels;
+  const float* Row(int64_t p) const {
+    if (p < 0) return nullptr;
+    return p >= position ? pass + (p - position) * channels : kept + p % ring * channels;
+  }
+};
+
+}  // namespace
+
+void KdaConv(const StepContext& c) {
+  const int64_t width = c.hp.kda_width(), dim = c.hp.kda_head_dim, taps = c.hp.conv_kernel,
+                channels = 3 * width;
+  const auto& w = c.layer->kda;
+  const std::array<model::Vector, 3> conv = {w.conv_q, w.conv_k, w.conv_v};
+  const Kernels& kernels = *c.how.kernels;
+  const float* const u = c.Floats(plan::Slot::kU);
+  float* const qkv = c.Floats(plan::Slot::kQkv);
+  const float q_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+
+  for (const SegmentView& segment : c.segments) {
+    const StateLayout& layout = segment.state->layout();
+    float* const kept = segment.state->Kda(c.layer_index()).conv;
+    const History history{u + segment.first_row * channels, kept, segment.position, layout.conv_ring,
+                          channels};
+
+    // One piece of work is a head of q, k or v of a row.
+    const int64_t pieces = 3 * c.hp.kda_heads;
+    c.Parallel(segment.rows * pieces, pieces, [&](int64_t begin, int64_t end, Scratch& scratch) {
+      float* const e = scratch.Floats(0, dim);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / pieces, piece = i % pieces, part = piece / c.hp.kda_heads;
+        const int64_t channel = piece * dim;  // of the 3 * width
+        const float* const taps_of = conv[part].data() + (channel - part * width) * taps;
+        float* const out = qkv + (segment.first_row + row) * channels + channel;
+        std::fill(out, out + dim, 0.0f);
+        for (int64_t tap = 0; tap < taps; ++tap) {
+          const float* const in = history.Row(segment.position + row - (taps - 1) + tap);
+          if (in == nullptr) continue;  // fma(w, 0, acc) leaves a sum that started at +0 as it is
+          for (int64_t j = 0; j < dim; ++j)
+            out[j] = std::fma(taps_of[j * taps + tap], in[channel + j], out[j]);
+        }
+        for (int64_t j = 0; j < dim; ++j) e[j] = -out[j];
+        kernels.exp(e, e, dim);
+        for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / (1.0f + e[j]);
+        if (part == 2) continue;
+        const float norm = std::sqrt(kernels.dot16(out, out, dim) + c.hp.l2_eps);
+        for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / norm;
+        if (part == 0) {
+          for (int64_t j = 0; j < dim; ++j) out[j] = out[j] * q_scale;
+        }
+      }
+    });
+
+    // Only now, when nobody reads the history any more, the pass's last rows take its place.
+    for (int64_t r = std::max<int64_t>(0, segment.rows - layout.conv_ring); r < segment.rows; ++r) {
+      const float* const row = history.pass + r * channels;
+      std::copy(row, row + channels, kept + (segment.position + r) % layout.conv_ring * channels);
+    }
+  }
+}
+
+}  // namespace glint::cpu

@@ -1,0 +1,93 @@
+// All levers of the CPU, in one table, and which function serves a stage.
+#include <array>
+
+#include "cpu/backend.h"
+#include "cpu/product.h"
+#include "cpu/stages.h"
+
+namespace glint::cpu {
+namespace {
+
+using plan::Lever;
+using plan::Stage;
+
+std::vector<Stage> AllStages() {
+  std::vector<Stage> stages;
+  for (int i = 0; i < static_cast<int>(Stage::kCount); ++i) stages.push_back(static_cast<Stage>(i));
+  return stages;
+}
+
+// Stages with a product in them.
+std::vector<Stage> ProductStages() {
+  return {Stage::kHcPre,      Stage::kKdaQkv,    Stage::kKdaGates,        Stage::kKdaOut,
+          Stage::kDsaQ,       Stage::kDsaKv,     Stage::kDsaIndex,        Stage::kDsaAttend,
+          Stage::kDsaOut,     Stage::kFfnGateUp, Stage::kFfnDown,         Stage::kMoeRoute,
+          Stage::kMoeGateUp,  Stage::kMoeDown,   Stage::kMoeSharedGateUp, Stage::kMoeSharedDown,
+          Stage::kHeadLogits, Stage::kMtpInput};
+}
+
+std::vector<Stage> AllBut(Stage left_out) {
+  auto stages = AllStages();
+  std::erase(stages, left_out);
+  return stages;
+}
+
+// All levers here reproduce the canonical bits; tests/cpu/levers_test.cc holds each to it.
+Lever Modifier(std::string_view name, std::vector<Stage> covers, int min_rows, bool available,
+               std::string_view summary) {
+  return {name, Lever::Kind::kModifier, std::move(covers), true, 0, true, min_rows, 0, available, summary};
+}
+Lever Replace(std::string_view name, Stage stage, int min_rows, std::string_view summary) {
+  return {name, Lever::Kind::kReplace, {stage}, true, 0, true, min_rows, 0, true, summary};
+}
+
+std::vector<Lever> MakeLevers() {
+  return {
+      Modifier("simd.avx2", AllStages(), 1, Avx2Kernels() != nullptr,
+               "products and vector loops with AVX2 and FMA"),
+      Modifier("simd.avx512", AllStages(), 1, Avx512Kernels() != nullptr,
+               "products and vector loops with AVX-512 (wins over simd.avx2)"),
+      Modifier("simd.neon", AllStages(), 1, NeonKernels() != nullptr, "products and vector loops with NEON"),
+      Modifier("threads", AllBut(Stage::kResidual), 1, true,
+               "outputs, heads, rows or pools shared out over the threads"),
+      Modifier("batch", ProductStages(), 2, true,
+               "weights read once for all rows, an expert's once for all its rows"),
+      Replace("kda.block", Stage::kKdaRecur, 2, "rows of a block go over S together: read once a block"),
+      Replace("ffn.fused", Stage::kFfnGateUp, 1, "gate, up and SwiGLU in one pass over the outputs"),
+      Replace("moe.fused", Stage::kMoeGateUp, 1, "the same for the routed experts, all in one loop"),
+      Replace("moe.shared_fused", Stage::kMoeSharedGateUp, 1, "the same for the shared expert"),
+  };
+}
+
+// In the order of plan::Stage.
+constexpr std::array<StageFunction, static_cast<size_t>(Stage::kCount)> kCanonical = {
+    Embed,         HcPre,      AttnNorm,  KdaQkv,     KdaConv,   KdaGates,  KdaRecur, KdaNorm,
+    KdaOut,        DsaQ,       DsaKv,     DsaIndex,   DsaSelect, DsaAttend, DsaOut,   HcPost,
+    Residual,      FfnNorm,    FfnGateUp, FfnDown,    MoeRoute,  MoeGateUp, MoeDown,  MoeSharedGateUp,
+    MoeSharedDown, MoeCombine, HeadNorm,  HeadLogits, MtpInput};
+
+}  // namespace
+
+std::span<const plan::Lever> Levers() {
+  static const std::vector<Lever> levers = MakeLevers();
+  return levers;
+}
+
+StageFunction Canonical(plan::Stage stage) { return kCanonical[static_cast<size_t>(stage)]; }
+
+StageFunction Replacement(const plan::Lever& lever) {
+  struct Entry {
+    std::string_view name;
+    StageFunction function;
+  };
+  static constexpr std::array<Entry, 4> kReplacements = {{{"kda.block", KdaBlock},
+                                                          {"ffn.fused", FfnFused},
+                                                          {"moe.fused", MoeFused},
+                                                          {"moe.shared_fused", MoeSharedFused}}};
+  for (const Entry& entry : kReplacements) {
+    if (entry.name == lever.name) return entry.function;
+  }
+  return nullptr;
+}
+
+}  // namespace glint::cpu

@@ -1,0 +1,18 @@
+#include "cpu/moe_groups.h"
+#include "cpu/stages.h"
+
+namespace glint::cpu {
+
+void MoeDown(const StepContext& c) {
+  const model::Matrix& w = c.layer->moe.down;
+  const int64_t pairs = c.rows * c.hp.experts_used, d = c.hp.hidden;
+  float* const out = c.Floats(plan::Slot::kExpertOut);  // [rows][used][D]
+  Operand x(c.how, c.Floats(plan::Slot::kMoeHidden), c.hp.expert_ffn, pairs, c.scratch);
+  const Activations& all = x.For(w);
+  ForOutputs(c, GroupByExpert(c), d,
+             [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
+               GroupProduct(c, w, group, begin, end, all, 1, scratch, 0, 0, out, d, false);
+             });
+}
+
+}  // namespace glint::cpu

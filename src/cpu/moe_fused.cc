@@ -1,0 +1,29 @@
+// Lever moe.fused, serving moe.gate_up: gate, up and SwiGLU of an expert's outputs in one go, so that neither
+// product leaves the thread and the threads meet once.
+#include "cpu/moe_groups.h"
+#include "cpu/stages.h"
+
+namespace glint::cpu {
+
+void MoeFused(const StepContext& c) {
+  const auto& w = c.layer->moe;
+  const int64_t width = c.hp.expert_ffn, used = c.hp.experts_used;
+  float* const hidden = c.Floats(plan::Slot::kMoeHidden);
+  const Kernels& kernels = *c.how.kernels;
+  Operand x(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
+  const Activations &for_gate = x.For(w.gate), &for_up = x.For(w.up);
+  ForOutputs(c, GroupByExpert(c), width,
+             [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
+               const auto n = static_cast<int64_t>(group.pairs.size());
+               float* const g = scratch.Floats(2, n * width);
+               float* const u = scratch.Floats(3, n * width);
+               GroupProduct(c, w.gate, group, begin, end, for_gate, used, scratch, 0, 0, g, width, true);
+               GroupProduct(c, w.up, group, begin, end, for_up, used, scratch, 0, 0, u, width, true);
+               for (int64_t r = 0; r < n; ++r) {
+                 SwiGlu(kernels, g + r * width + begin, u + r * width + begin, c.hp.swiglu_limit,
+                        hidden + group.pairs[r] * width + begin, end - begin);
+               }
+             });
+}
+
+}  // namespace glint::cpu

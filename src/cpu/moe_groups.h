@@ -1,0 +1,43 @@
+// Which rows each expert works on, and loops over them: shared by the routed experts' stages and their lever.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "cpu/context.h"
+
+namespace glint::cpu {
+
+// Pairs of a row and one of its experts, numbered row * experts_used + k, that go through one expert
+// together.
+struct ExpertGroup {
+  int64_t expert;
+  std::vector<int32_t> pairs;  // ascending
+};
+
+// how.batched: one group for each expert in use, so that its weights are read once. Otherwise a group for
+// each pair.
+std::vector<ExpertGroup> GroupByExpert(const StepContext& c);
+
+// y[pair][o] = W[expert of the pair][o] . x[row of the pair] for outputs [begin, end) of a group's pairs, in this thread.
+// The row of a pair is pair / pairs_per_row. Rows of y are y_stride apart; y counts pairs of the pass, or, with `packed`,
+// pairs of the group. Uses two areas and a prepared activation of the scratch, from `area` and `prepared` on.
+void GroupProduct(const StepContext& c, const model::Matrix& w, const ExpertGroup& group, int64_t begin, int64_t end,
+                  const Activations& x, int64_t pairs_per_row, Scratch& scratch, size_t area, size_t prepared, float* y,
+                  int64_t y_stride, bool packed);
+
+// fn(group, begin, end, scratch) over outputs [0, outputs) of each group, cut anywhere.
+template <class F>
+void ForOutputs(const StepContext& c, const std::vector<ExpertGroup>& groups, int64_t outputs, F&& fn) {
+  constexpr int64_t kGrain = 32;  // outputs: 128 bytes of a row, so that threads seldom share a cache line
+  c.Parallel(static_cast<int64_t>(groups.size()) * outputs, kGrain,
+             [&](int64_t begin, int64_t end, Scratch& scratch) {
+               while (begin < end) {
+                 const int64_t group = begin / outputs, first = begin % outputs;
+                 const int64_t last = std::min(outputs, first + end - begin);
+                 fn(groups[group], first, last, scratch);
+                 begin += last - first;
+               }
+             });
+}
+
+}  // namespace glint::cpu

@@ -1,0 +1,22 @@
+// spec/model.md 10.2, steps 2 and 3: the next token's embedding and the trunk's hidden state, each
+// normalised, projected together.
+#include "cpu/stages.h"
+
+namespace glint::cpu {
+
+void MtpInput(const StepContext& c) {
+  const auto& w = c.weights.nextn[0];
+  const int64_t d = c.hp.hidden;
+  float* const joined = c.scratch.Floats(0, c.rows * 2 * d);  // [rows][embedding | hidden]
+  c.Parallel(c.rows, 1, [&](int64_t begin, int64_t end, Scratch&) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* const row = joined + r * 2 * d;
+      DecodeRow(c.weights.embedding, c.batch.tokens[r], row);
+      RmsNorm(*c.how.kernels, row, w.enorm, c.hp.rms_eps, row);
+      RmsNorm(*c.how.kernels, c.batch.hidden_in + r * d, w.hnorm, c.hp.rms_eps, row + d);
+    }
+  });
+  Operand(c.how, joined, 2 * d, c.rows, c.scratch).Times(w.eh_proj, 0, c.Floats(plan::Slot::kResidual), d);
+}
+
+}  // namespace glint::cpu

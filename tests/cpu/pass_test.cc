@@ -1,0 +1,68 @@
+// A whole pass gives the same bits however the tokens were cut, whatever levers are on, and after any truncation.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/cpu/passes.h"
+
+namespace glint::test {
+namespace {
+
+struct Shape {
+  bool quantised;
+  int64_t pool;
+};
+
+class Pass : public testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    seed_ = std::random_device{}();
+    MakeSmall(model_, seed_, GetParam().quantised, GetParam().pool);
+  }
+  uint64_t seed_ = 0;
+  SmallModel model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Pass,
+                         testing::Values(Shape{false, 3}, Shape{true, 3}, Shape{false, 8}, Shape{true, 4},
+                                         Shape{false, 1}, Shape{false, 20}),
+                         [](const auto& p) {
+                           return std::string(p.param.quantised ? "Q8" : "F32") + "Pool" +
+                                  std::to_string(p.param.pool);
+                         });
+
+bool Finite(const std::vector<float>& v) {
+  for (const float x : v) {
+    if (!std::isfinite(x)) return false;
+  }
+  return true;
+}
+
+TEST_P(Pass, BitsDoNotDependOnChunksThreadsOrLevers) {
+  SCOPED_TRACE(seed_);
+  const auto tokens = model_.Tokens(101);
+  Runner canonical(model_, Canonical());
+  auto state = canonical.State();
+  const auto want = canonical.TrunkInChunks(*state, tokens, tokens.size());
+  ASSERT_TRUE(Finite(want.logits));
+  std::vector<Conditions> all_conditions = {Canonical()};
+  for (const int threads : {1, 2, 4}) all_conditions.push_back({threads, {}, true, false});
+  for (const plan::Lever& lever : cpu::Levers()) {
+    if (lever.available) all_conditions.push_back({3, {{std::string(lever.name)}, {"all"}}, true, false});
+    all_conditions.push_back({3, {{}, {std::string(lever.name)}}, true, false});
+  }
+  for (const Conditions& conditions : all_conditions) {
+    Runner runner(model_, conditions);
+    for (const size_t chunk : {size_t{1}, size_t{5}, size_t{16}, size_t{37}, tokens.size()}) {
+      SCOPED_TRACE(testing::Message() << "chunk " << chunk << ", " << conditions.threads << " threads, with "
+                                      << testing::PrintToString(conditions.choice.with) << ", without "
+                                      << testing::PrintToString(conditions.choice.without));
+      auto s = runner.State();
+      ASSERT_TRUE(runner.TrunkInChunks(*s, tokens, chunk) == want);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace glint::test
