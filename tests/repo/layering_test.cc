@@ -31,7 +31,7 @@ const std::map<std::string, Layer>& Layers() {
       {"base", {{}, kLow}},
       {"gguf", {{"base"}, kLow}},
       {"quant", {{"base"}, kLow}},
-      {"text", {{"base"}, kText}},
+      {"text", {{"base", "gguf"}, kText}},
       {"model", {{"base", "gguf", "quant", "text"}, kText}},
       {"plan", {{"base", "quant", "model"}, kLow}},
       {"cpu", {{"base", "quant", "model", "plan"}, kLow}},
