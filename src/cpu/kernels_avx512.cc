@@ -1,7 +1,143 @@
-#include "cpu/kernels.h"
+// AVX-512 (F, BW, DQ, VL, VNNI): 16 weight rows at once. Built with those flags, called only where the processor has them.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && \
+    defined(__AVX512VNNI__)
+#include <immintrin.h>
+
+#include "cpu/kernels_x86.h"
+#include "cpu/simd_table.h"
 
 namespace glint::cpu {
+namespace {
 
-const Kernels* Avx512Kernels() { return nullptr; }
+struct V {
+  static constexpr int kLanes = 16, kGroup = 8;
+  using I = __m512i;
+  using F = __m512;
+
+  static inline I Set1(int32_t v) { return _mm512_set1_epi32(v); }
+  static inline F Set1(float v) { return _mm512_set1_ps(v); }
+  static inline F Load(const float* at) { return _mm512_loadu_ps(at); }
+  static inline void Store(float* at, F v) { _mm512_storeu_ps(at, v); }
+  static inline void Store(int32_t* at, I v) { _mm512_storeu_si512(at, v); }
+  static inline I AsInt(F v) { return _mm512_castps_si512(v); }
+  static inline F AsFloat(I v) { return _mm512_castsi512_ps(v); }
+
+  static inline I Add(I a, I b) { return _mm512_add_epi32(a, b); }
+  static inline I Sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static inline I Max(I a, I b) { return _mm512_max_epi32(a, b); }
+  static inline I And(I a, I b) { return _mm512_and_si512(a, b); }
+  static inline I Or(I a, I b) { return _mm512_or_si512(a, b); }
+  static inline I Xor(I a, I b) { return _mm512_xor_si512(a, b); }
+  static inline I Shl(I v, int n) { return _mm512_sll_epi32(v, _mm_cvtsi32_si128(n)); }
+  static inline I Shr(I v, int n) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(n)); }
+  static inline I Sra(I v, int n) { return _mm512_sra_epi32(v, _mm_cvtsi32_si128(n)); }
+  static inline I Shl16x8(I v) { return _mm512_slli_epi16(v, 8); }
+  static inline I Sra16x8(I v) { return _mm512_srai_epi16(v, 8); }
+  static inline int32_t Largest(I v) { return _mm512_reduce_max_epi32(v); }
+
+  static inline F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static inline F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static inline F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static inline F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static inline F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static inline F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static inline F ToFloat(I v) { return _mm512_cvtepi32_ps(v); }
+  static inline I Nearest(F v) { return _mm512_cvtps_epi32(v); }  // ties to even
+  // a < b ? yes : no
+  static inline F IfLess(F a, F b, F yes, F no) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+  }
+  static inline F IfNaN(F nan, F no) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q), no, nan);
+  }
+
+  // acc + a.low * b.low + a.high * b.high in every lane, exact
+  static inline I Dot(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
+  static inline I Broadcast(const int16_t* pair) {
+    int32_t v;
+    std::memcpy(&v, pair, sizeof v);
+    return _mm512_set1_epi32(v);
+  }
+
+  static inline F Halfs(const uint16_t* at) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+  }
+  static inline F LowHalfs(I v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+  // Bytes 1 and 2 of each dword change places: then masks and shifts by 8 leave neighbouring columns as a pair.
+  static inline I Swap(I v) {
+    return _mm512_shuffle_epi8(
+        v, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15)));
+  }
+
+  // Per 128 bits: v[i] holds four dwords of row i; becomes dword i of the four rows.
+  static inline void Transpose4(I* v) {
+    const I a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+    const I c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+    v[0] = _mm512_unpacklo_epi64(a, c), v[1] = _mm512_unpackhi_epi64(a, c);
+    v[2] = _mm512_unpacklo_epi64(b, d), v[3] = _mm512_unpackhi_epi64(b, d);
+  }
+
+  static inline __m128i Load16(const std::byte* at) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  }
+  static inline __m256i Load32(const std::byte* at) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  }
+
+  // out[g], lane l: dword g of the 16 bytes at row[l] + at.
+  static inline void Dwords4(const std::byte* const* row, size_t at, I* out) {
+    for (int i = 0; i < 4; ++i) {
+      I v = _mm512_castsi128_si512(Load16(row[i] + at));
+      v = _mm512_inserti32x4(v, Load16(row[4 + i] + at), 1);
+      v = _mm512_inserti32x4(v, Load16(row[8 + i] + at), 2);
+      out[i] = _mm512_inserti32x4(v, Load16(row[12 + i] + at), 3);
+    }
+    Transpose4(out);
+  }
+
+  // out[g], lane l: dword g of the 32 bytes at row[l] + at, swapped (Swap).
+  static inline void Quads8(const std::byte* const* row, size_t at, I* out) {
+    I v[8];  // v[i] = rows i and i + 4, v[4 + i] = rows i + 8 and i + 12
+    for (int i = 0; i < 8; ++i) {
+      const int first = i + (i & 4);
+      v[i] = Swap(_mm512_inserti64x4(_mm512_castsi256_si512(Load32(row[first] + at)),
+                                     Load32(row[first + 4] + at), 1));
+    }
+    Transpose4(v);
+    Transpose4(v + 4);
+    for (int k = 0; k < 4; ++k) {
+      out[k] = _mm512_shuffle_i64x2(v[k], v[4 + k], 0x88);
+      out[4 + k] = _mm512_shuffle_i64x2(v[k], v[4 + k], 0xdd);
+    }
+  }
+};
+
+struct S {
+  static constexpr int kGroup = 4, kWeightRows = 4, kDecodeRows = 8;
+  __m512 v;
+
+  static inline S Zero() { return {_mm512_setzero_ps()}; }
+  static inline S LoadF32(const std::byte* at) { return {_mm512_loadu_ps(at)}; }
+  static inline S LoadF16(const std::byte* at) { return {_mm512_cvtph_ps(V::Load32(at))}; }
+  static inline S LoadBF16(const std::byte* at) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(V::Load32(at)), 16))};
+  }
+  inline void Store(float* at) const { _mm512_storeu_ps(at, v); }
+  static inline S Fma(S a, S b, S c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+
+  // The tree of Dot16.
+  inline float Sum() const {
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+};
+
+}  // namespace
+
+constinit const Kernels kAvx512Table = MakeKernels<V, S>("avx512");
 
 }  // namespace glint::cpu
+#endif

@@ -1,0 +1,30 @@
+// Which kernel tables this machine can run. In a file of its own because it must run everywhere: the tables' files are built with
+// flags that need not hold here.
+#include "cpu/kernels.h"
+
+#if defined(__x86_64__)
+#include "cpu/kernels_x86.h"
+#endif
+
+namespace glint::cpu {
+
+// __builtin_cpu_supports also asks whether the system saves the registers.
+#if defined(__x86_64__)
+const Kernels* Avx2Kernels() {
+  const bool has =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return has ? &kAvx2Table : nullptr;
+}
+
+const Kernels* Avx512Kernels() {
+  const bool has = Avx2Kernels() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512vnni");
+  return has ? &kAvx512Table : nullptr;
+}
+#else
+const Kernels* Avx2Kernels() { return nullptr; }
+const Kernels* Avx512Kernels() { return nullptr; }
+#endif
+
+}  // namespace glint::cpu

@@ -1,0 +1,193 @@
+// Products with float weights, and the element-wise kernels, for any instruction set. Dot16 has 16 lanes whatever the width of a
+// register, so V16 names operations on 16 floats at once (one, two or four registers).
+//
+// Included once by each kernels_ISA.cc; why everything is unnamed and without std:: templates: cpu/simd_integer.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/kernels.h"
+
+namespace glint::cpu {
+namespace {
+
+// Activation rows that are kept in L2 while all weight rows pass by.
+constexpr int64_t kFloatTileRows = 32;
+
+template <class S>
+struct F32Weights {
+  static constexpr size_t kBytes = 4;
+  static inline S Load(const std::byte* at) { return S::LoadF32(at); }
+};
+template <class S>
+struct F16Weights {
+  static constexpr size_t kBytes = 2;
+  static inline S Load(const std::byte* at) { return S::LoadF16(at); }
+};
+template <class S>
+struct BF16Weights {
+  static constexpr size_t kBytes = 2;
+  static inline S Load(const std::byte* at) { return S::LoadBF16(at); }
+};
+
+// The last n < 16 products of a Dot16: lanes 0 ... n - 1 go on, the others keep what they have (adding 0 would turn a -0).
+template <class S, class W>
+inline S Tail(S lanes, const std::byte* w, const float* x, int64_t n) {
+  std::byte padded[16 * W::kBytes] = {};
+  std::memcpy(padded, w, static_cast<size_t>(n) * W::kBytes);
+  float weight[16], lane[16];
+  W::Load(padded).Store(weight);
+  lanes.Store(lane);
+  for (int64_t i = 0; i < n; ++i) lane[i] = __builtin_fmaf(weight[i], x[i], lane[i]);
+  return S::LoadF32(reinterpret_cast<const std::byte*>(lane));
+}
+
+// Dot16 of O weight rows with R activation rows: O * R independent chains of fmas.
+template <class S, class W, int O, int R>
+inline void DotTile(const std::byte* w, size_t row_bytes, const float* x, int64_t x_stride, int64_t n,
+                    float* y, int64_t y_stride) {
+  S acc[O][R];
+  for (int o = 0; o < O; ++o)
+    for (int r = 0; r < R; ++r) acc[o][r] = S::Zero();
+  int64_t k = 0;
+  for (; k + 16 <= n; k += 16) {
+    S in[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) in[r] = S::LoadF32(reinterpret_cast<const std::byte*>(x + r * x_stride + k));
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+      const S weight = W::Load(w + static_cast<size_t>(o) * row_bytes + static_cast<size_t>(k) * W::kBytes);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) acc[o][r] = S::Fma(weight, in[r], acc[o][r]);
+    }
+  }
+  for (int o = 0; o < O; ++o) {
+    for (int r = 0; r < R; ++r) {
+      S lanes = acc[o][r];
+      if (k < n)
+        lanes = Tail<S, W>(lanes, w + static_cast<size_t>(o) * row_bytes + static_cast<size_t>(k) * W::kBytes,
+                           x + r * x_stride + k, n - k);
+      y[r * y_stride + o] = lanes.Sum();
+    }
+  }
+}
+
+// All activation rows [first, end) with O weight rows from row o on.
+template <class S, class W, int O>
+inline void DotRows(const RowsArgs& a, int64_t o, int64_t first, int64_t end) {
+  const std::byte* const w = a.weights + static_cast<size_t>(o) * a.row_bytes;
+  int64_t r = first;
+  for (; r + S::kGroup <= end; r += S::kGroup)
+    DotTile<S, W, O, S::kGroup>(w, a.row_bytes, a.x + r * a.x_stride, a.x_stride, a.columns,
+                                a.y + r * a.y_stride + o, a.y_stride);
+  for (; r < end; ++r)
+    DotTile<S, W, O, 1>(w, a.row_bytes, a.x + r * a.x_stride, a.x_stride, a.columns, a.y + r * a.y_stride + o,
+                        a.y_stride);
+}
+
+template <class S, class W>
+void FloatRows(const RowsArgs& a) {
+  for (int64_t r = a.first; r < a.first + a.count; r += kFloatTileRows) {
+    const int64_t left = a.first + a.count - r, end = r + (left < kFloatTileRows ? left : kFloatTileRows);
+    int64_t o = a.begin;
+    if (end - r < S::kGroup)  // few rows: more weight rows at once, to keep as many loads in flight
+      for (; o + S::kDecodeRows <= a.end; o += S::kDecodeRows) DotRows<S, W, S::kDecodeRows>(a, o, r, end);
+    for (; o + S::kWeightRows <= a.end; o += S::kWeightRows) DotRows<S, W, S::kWeightRows>(a, o, r, end);
+    for (; o < a.end; ++o) DotRows<S, W, 1>(a, o, r, end);
+  }
+}
+
+template <class S>
+float Dot16(const float* x, const float* y, int64_t n) {
+  float out;
+  DotTile<S, F32Weights<S>, 1, 1>(reinterpret_cast<const std::byte*>(x), 0, y, 0, n, &out, 0);
+  return out;
+}
+
+template <class V>
+void Axpy(float a, const float* x, float* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes)
+    V::Store(dst + i, V::Fma(V::Set1(a), V::Load(x + i), V::Load(dst + i)));
+  for (; i < n; ++i) dst[i] = __builtin_fmaf(a, x[i], dst[i]);
+}
+
+// base/math.h, lane by lane; arguments beyond the range are computed at its ends and replaced afterwards.
+template <class V>
+inline typename V::F ExpLanes(typename V::F x) {
+  const auto low = V::Set1(-87.33654f), high = V::Set1(88.72283f);
+  const auto in = V::Min(V::Max(x, low), high);
+  const auto shift = V::Set1(12582912.0f);
+  const auto n = V::Sub(V::Fma(in, V::Set1(1.44269504f), shift), shift);
+  auto r = V::Fma(n, V::Set1(-0.693145752f), in);
+  r = V::Fma(n, V::Set1(-1.42860677e-6f), r);
+  auto p = V::Set1(1.38145383e-3f);
+  p = V::Fma(p, r, V::Set1(8.36874545e-3f));
+  p = V::Fma(p, r, V::Set1(4.16683890e-2f));
+  p = V::Fma(p, r, V::Set1(1.66665211e-1f));
+  p = V::Fma(p, r, V::Set1(4.99999940e-1f));
+  p = V::Fma(p, r, V::Set1(1.0f));
+  p = V::Fma(p, r, V::Set1(1.0f));
+  const auto exponent = V::Nearest(n);
+  const auto half = V::Sra(exponent, 1);
+  const auto rest = V::Sub(exponent, half);
+  const auto bias = V::Set1(127);
+  auto y = V::Mul(V::Mul(p, V::AsFloat(V::Shl(V::Add(half, bias), 23))),
+                  V::AsFloat(V::Shl(V::Add(rest, bias), 23)));
+  y = V::IfLess(x, low, V::Set1(0.0f), y);
+  y = V::IfLess(high, x, V::Set1(__builtin_inff()), y);
+  return V::IfNaN(x, y);
+}
+
+template <class V>
+void ExpAll(const float* x, float* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) V::Store(dst + i, ExpLanes<V>(V::Load(x + i)));
+  if (i == n) return;
+  float padded[V::kLanes] = {};
+  std::memcpy(padded, x + i, static_cast<size_t>(n - i) * sizeof(float));
+  V::Store(padded, ExpLanes<V>(V::Load(padded)));
+  std::memcpy(dst + i, padded, static_cast<size_t>(n - i) * sizeof(float));
+}
+
+template <class V>
+void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums) {
+  for (int64_t at = 0; at < n; at += 32, digits += stride * 32, scales += stride, sums += stride * 2) {
+    float padded[32];
+    const float* in = x + at;
+    if (n - at < 32) {
+      std::memset(padded, 0, sizeof padded);
+      std::memcpy(padded, in, static_cast<size_t>(n - at) * sizeof(float));
+      in = padded;
+    }
+    // Magnitudes order as their bits do, and NaN and infinity come last.
+    const auto magnitude_mask = V::Set1(0x7fffffff);
+    auto largest = V::Set1(0);
+    for (int i = 0; i < 32; i += V::kLanes)
+      largest = V::Max(largest, V::And(V::AsInt(V::Load(in + i)), magnitude_mask));
+    const int32_t bits = V::Largest(largest);
+    float max;
+    std::memcpy(&max, &bits, sizeof max);
+    sums[0] = sums[1] = 0;
+    if (bits >= 0x7f800000 || max < kSmallestScaled) {
+      std::memset(digits, 0, 32 * sizeof(int16_t));
+      *scales = bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
+      continue;
+    }
+    *scales = max / kLargestDigit;
+    const auto inverse = V::Set1(kLargestDigit / max);
+    const auto limit = V::Set1(kLargestDigit), minus_limit = V::Set1(-kLargestDigit);
+    alignas(64) int32_t rounded[32];
+    for (int i = 0; i < 32; i += V::kLanes) {
+      // Limits are integers, so clamping before the rounding gives what clamping after it would.
+      const auto scaled = V::Mul(V::Load(in + i), inverse);
+      V::Store(rounded + i, V::Nearest(V::Min(V::Max(scaled, minus_limit), limit)));
+    }
+    for (int i = 0; i < 16; ++i) sums[0] += rounded[i], sums[1] += rounded[16 + i];
+    for (int i = 0; i < 32; ++i) digits[i] = static_cast<int16_t>(rounded[i]);
+  }
+}
+
+}  // namespace
+}  // namespace glint::cpu

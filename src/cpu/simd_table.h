@@ -1,0 +1,40 @@
+// The kernel table of an instruction set, from its operations V (lanes of weight rows) and S (16 lanes of Dot16).
+// Included once by each kernels_ISA.cc; why everything is unnamed: cpu/simd_integer.h.
+#pragma once
+#include "cpu/kernels.h"
+#include "cpu/simd_float.h"
+#include "cpu/simd_integer.h"
+
+namespace glint::cpu {
+namespace {
+
+// A format without a kernel here goes by the definition.
+template <class V, class S>
+void Rows(const RowsArgs& a) {
+  switch (a.type) {
+    case quant::Type::kF32:
+      return FloatRows<S, F32Weights<S>>(a);
+    case quant::Type::kF16:
+      return FloatRows<S, F16Weights<S>>(a);
+    case quant::Type::kBF16:
+      return FloatRows<S, BF16Weights<S>>(a);
+    case quant::Type::kQ8_0:
+      return IntegerRows<V, Q8_0Rows<V>>(a);
+    case quant::Type::kQ4_K:
+      return IntegerRows<V, Q4_KRows<V>>(a);
+    case quant::Type::kQ6_K:
+      return IntegerRows<V, Q6_KRows<V>>(a);
+    case quant::Type::kQ5_0:
+      return IntegerRows<V, Q5_0Rows<V>>(a);
+    default:
+      return ScalarKernels().rows(a);
+  }
+}
+
+template <class V, class S>
+constexpr Kernels MakeKernels(const char* name) {
+  return {name, Rows<V, S>, Round<V>, Dot16<S>, Axpy<V>, ExpAll<V>};
+}
+
+}  // namespace
+}  // namespace glint::cpu
