@@ -74,6 +74,7 @@ class Session {
   // own back, and a position inside the block keeps those whose next token is still there.
   Result<CheckpointId> Checkpoint();
   Status Rewind(CheckpointId id);
+  void Forget(CheckpointId id);  // frees its memory; an id that is gone already is nothing
   Status RewindTo(int64_t position);
   std::vector<int64_t> Rewindable() const;  // ascending positions of checkpoints and of the current block
   // An independent sequence with the same tokens and state (checkpoints are not taken along).

@@ -1,12 +1,106 @@
-#include <cstdio>
-#include <string_view>
+// glint: one subcommand a file; this one picks it, and words what went wrong.
+#include <fmt/core.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/subcommand.h"
+#include "cli/terminal.h"
 #include "cli/version.h"
 
-int main(int argc, char** argv) {
-  if (argc == 2 && std::string_view(argv[1]) == "--version") {
-    std::puts(glint::cli::VersionText().c_str());
-    return 0;
+namespace glint::cli {
+namespace {
+
+constexpr int kFailed = 1, kUsage = 2;
+
+constexpr Subcommand kSubcommands[] = {
+    {"run", "Continue a text, or answer one question", DeclareRun},
+    {"chat", "Talk with the model", DeclareChat},
+    {"inspect", "Show what is in a model, and where it fits", DeclareInspect},
+    {"tokenize", "Turn text into token ids", DeclareTokenize},
+    {"detokenize", "Turn token ids into text", DeclareDetokenize},
+    {"logits", "Write a model's logits as a NumPy file", DeclareLogits},
+    {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
+};
+
+std::string Overview() {
+  std::string text = "glint runs GLM-5.3-Flash models.\n\nUsage: glint COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const Subcommand& command : kSubcommands)
+    text += fmt::format("  {:<12}{}\n", command.name, command.summary);
+  text +=
+      "\n`glint COMMAND --help` explains a command. Without -m, commands use the small model that comes with "
+      "glint.\n"
+      "\nTry:\n"
+      "  glint run --chat \"Tell me a story about a fox.\"\n"
+      "  glint chat\n"
+      "\nExit codes: 0 done, 1 the work failed, 2 the command line was wrong, 130 Ctrl-C.\n";
+  return text;
+}
+
+int Usage(const std::string& command, const std::string& message) {
+  PrintError(fmt::format("{}: {}\nSee `{} --help`.\n", command, TerminalText(message), command));
+  return kUsage;
+}
+
+int PrintOrFail(const std::string& command, const std::string& text) {
+  const Status status = Print(text);
+  if (!status.ok() && !status.message().empty())
+    PrintError(fmt::format("{}: {}\n", command, status.message()));
+  return status.ok() ? 0 : kFailed;
+}
+
+int Dispatch(std::vector<std::string> arguments) {
+  if (arguments.empty()) return PrintOrFail("glint", Overview());
+  std::string name = arguments.front();
+  arguments.erase(arguments.begin());
+  if (name == "help" && !arguments.empty()) {  // glint help run
+    name = arguments.front();
+    arguments = {"--help"};
   }
-  return 1;
+  if (name == "--help" || name == "-h" || name == "help") return PrintOrFail("glint", Overview());
+  if (name == "--version" || name == "version") return PrintOrFail("glint", VersionText() + "\n");
+
+  const auto* found = std::find_if(std::begin(kSubcommands), std::end(kSubcommands),
+                                   [&](const Subcommand& command) { return command.name == name; });
+  if (found == std::end(kSubcommands)) {
+    std::vector<std::string> names;
+    for (const Subcommand& command : kSubcommands) names.emplace_back(command.name);
+    const std::string meant = Nearest(name, names);
+    return Usage("glint", fmt::format("unknown {} '{}'{}", name.starts_with("-") ? "option" : "command", name,
+                                      meant.empty() ? "" : "; did you mean " + meant + "?"));
+  }
+
+  const std::string command = fmt::format("glint {}", found->name);
+  Options options(command, fmt::format("{}.", found->summary));
+  const Work work = found->declare(options);
+  const Options::Parsed parsed = options.Parse(arguments);
+  if (parsed.kind == Options::Parsed::Kind::kHelp) return PrintOrFail(command, parsed.text);
+  if (parsed.kind == Options::Parsed::Kind::kUsageError) return Usage(command, parsed.text);
+
+  const Result<int> result = work();
+  if (result.ok()) return *result;
+  if (Interrupted()) {
+    PrintError(command + ": interrupted\n");
+    return InterruptExitCode();
+  }
+  // File names and tensor names are part of messages, and may hold anything.
+  if (!result.status().message().empty()) {
+    PrintError(fmt::format("{}: {}\n", command, TerminalText(result.status().message())));
+  }
+  return kFailed;
+}
+
+}  // namespace
+}  // namespace glint::cli
+
+int main(int argc, char** argv) {
+  glint::cli::ReserveStandardStreams();
+  signal(SIGPIPE, SIG_IGN);  // a closed stdout is an error of write, seen by Print
+  glint::cli::CatchInterrupts();
+  return glint::cli::Dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
 }

@@ -285,6 +285,10 @@ Status Session::Rewind(CheckpointId id) {
   return {};
 }
 
+void Session::Forget(CheckpointId id) {
+  std::erase_if(impl_->checkpoints, [&](const auto& kept) { return kept.id == id.value; });
+}
+
 Status Session::RewindTo(int64_t position) {
   const auto where = Rewindable();
   if (std::binary_search(where.begin(), where.end(), position)) return impl_->ReturnTo(position);

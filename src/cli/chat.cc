@@ -1,0 +1,319 @@
+// glint chat: a conversation.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "cli/answer.h"
+#include "cli/conversation.h"
+#include "cli/generate.h"
+#include "cli/interrupt.h"
+#include "cli/line_editor.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/sampling_options.h"
+#include "cli/subcommand.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
+
+namespace glint::cli {
+namespace {
+
+// States that a conversation can be taken back to; each holds a copy of the recurrent state (150 MB for the released model).
+constexpr size_t kCheckpoints = 2;
+
+constexpr std::string_view kHelp =
+    "  /help                  this text\n"
+    "  /reset                 forget the conversation\n"
+    "  /stats                 tokens, speed and memory\n"
+    "  /think low|high|max    how much the model should reason, from the next answer on\n"
+    "  /exit                  leave; Ctrl-D does too\n"
+    "A line that ends with \\ goes on in the next one. A block that opens with ``` ends with ```.\n"
+    "A paste of several lines is one message. Ctrl-C stops an answer.\n"
+    "A message that begins with a slash needs a space before it.\n";
+
+struct ChatChoice {
+  ModelChoice model;
+  SamplingChoice sampling;
+  std::optional<std::string> system, think;
+  std::optional<int64_t> max_tokens, context;
+  bool reasoning = false;
+};
+
+bool IsEffort(std::string_view word) { return word == "low" || word == "high" || word == "max"; }
+
+class Chat {
+ public:
+  Chat(const ChatChoice& choice, Model model, SamplerOptions sampling, Session session)
+      : choice_(choice),
+        model_(std::move(model)),
+        sampling_(std::move(sampling)),
+        session_(std::move(session)),
+        editor_(HistoryPath()),
+        effort_(choice.think.value_or("")) {
+    Forget();
+  }
+
+  Result<int> Talk();
+
+ private:
+  enum class Next : uint8_t { kMessage, kEnd, kNothing };
+  Next ReadMessage(std::string* message);
+  Status Command(const std::string& line);
+  Status Answer(const std::string& message);
+  Status BringSessionTo(const std::vector<ChatPart>& parts, std::vector<int32_t>* append);
+  void Note(const std::string& text) const { PrintError(TerminalText(text) + "\n"); }
+  void Forget();
+  void Stats() const;
+
+  const ChatChoice& choice_;
+  Model model_;
+  SamplerOptions sampling_;
+  Session session_;
+  LineEditor editor_;
+  std::string effort_;
+  std::vector<Message> messages_;
+  std::deque<CheckpointId> checkpoints_;
+  uint64_t answers_ = 0;  // over the whole program: /reset does not bring the same draws back
+  std::optional<Generation> last_;
+  bool leave_ = false;
+};
+
+void Chat::Forget() {
+  messages_.clear();
+  if (choice_.system) messages_.push_back(MakeMessage(Role::kSystem, *choice_.system));
+  session_.Reset();
+  checkpoints_.clear();
+  last_.reset();
+}
+
+// Lines joined by a backslash or a ``` block. Ctrl-C drops what has been typed so far.
+Chat::Next Chat::ReadMessage(std::string* message) {
+  message->clear();
+  bool more = false, fenced = false;
+  while (true) {
+    std::string line;
+    const LineEditor::Event event = editor_.Read(more ? "... " : "> ", &line);
+    if (event == LineEditor::Event::kInterrupted) {
+      if (Terminated() || !editor_.interactive()) return Next::kEnd;
+      ClearInterrupt();
+      PrintError(more ? "\n" : "\n(/exit or Ctrl-D leaves)\n");
+      return Next::kNothing;
+    }
+    if (event == LineEditor::Event::kEnd) {
+      if (editor_.interactive()) PrintError("\n");
+      return more ? Next::kMessage : Next::kEnd;
+    }
+    if (more) *message += '\n';
+    if (line.starts_with("```")) {
+      // A pasted block brings its own end along.
+      fenced = !fenced && line.find("\n```") == std::string::npos;
+    }
+    more = fenced || line.ends_with('\\');
+    if (!fenced && more) line.pop_back();
+    *message += line;
+    if (!more) return Next::kMessage;
+  }
+}
+
+Status Chat::Command(const std::string& line) {
+  const size_t space = std::min(line.find(' '), line.size());
+  const std::string name = line.substr(0, space);
+  std::string argument = line.substr(space);
+  argument.erase(0, std::min(argument.find_first_not_of(' '), argument.size()));
+  while (argument.ends_with(' ')) argument.pop_back();
+  if (name == "/exit" || name == "/quit" || name == "/bye") {
+    leave_ = true;
+  } else if (name == "/help") {
+    return Print(kHelp);
+  } else if (name == "/reset") {
+    Forget();
+    Note("(a new conversation)");
+  } else if (name == "/stats") {
+    Stats();
+  } else if (name == "/think") {
+    if (!IsEffort(argument)) {
+      Note("/think takes low, high or max; now it is " + (effort_.empty() ? "max" : effort_));
+    } else {
+      effort_ = argument;
+      Note(fmt::format("(reasoning effort {}; the conversation is read anew if the template says so)",
+                       effort_));
+    }
+  } else {
+    const std::string meant = Nearest(name, {"/help", "/reset", "/stats", "/think", "/exit"});
+    Note(fmt::format("unknown command {}{}", name,
+                     meant.empty() ? "; /help lists them" : "; did you mean " + meant + "?"));
+  }
+  return {};
+}
+
+void Chat::Stats() const {
+  const auto turns = std::count_if(messages_.begin(), messages_.end(),
+                                   [](const Message& m) { return m.role == Role::kUser; });
+  std::string text =
+      fmt::format("{} turns; {} of {} tokens of context used; caches, state and checkpoints {}\n", turns,
+                  Grouped(static_cast<uint64_t>(session_.position())),
+                  Grouped(static_cast<uint64_t>(session_.capacity())), Bytes(session_.memory_bytes()));
+  if (last_) {
+    text += fmt::format("last answer: read {} new tokens at {} tokens/s, generated {} at {} tokens/s\n",
+                        Grouped(static_cast<uint64_t>(last_->prefilled)), Rate(last_->PrefillRate()),
+                        Grouped(last_->ids.size()), Rate(last_->DecodeRate()));
+  }
+  text += fmt::format("{} of weights a token; {} threads; seed {}\n", Bytes(model_.weight_bytes_per_token()),
+                      model_.threads(), sampling_.seed);
+  PrintError(text);
+}
+
+// Takes the session back as far as it must go, and says what is to be appended.
+Status Chat::BringSessionTo(const std::vector<ChatPart>& parts, std::vector<int32_t>* append) {
+  auto way = PlanContinuation(model_.tokenizer(), parts, session_.tokens(), session_.Rewindable());
+  if (!way.ok()) return way.status();
+  const auto room = session_.capacity() - way->keep;
+  if (static_cast<int64_t>(way->append.size()) >= room) {
+    return {Code::kNoRoom,
+            fmt::format("the conversation would have {} tokens, the context has room for {}; /reset starts a "
+                        "new one, --ctx makes more room",
+                        way->keep + static_cast<int64_t>(way->append.size()), session_.capacity())};
+  }
+  if (way->keep == 0)
+    session_.Reset();
+  else if (way->keep < session_.position()) {
+    const Status status = session_.RewindTo(way->keep);
+    if (!status.ok()) return status;
+  }
+  *append = std::move(way->append);
+  return {};
+}
+
+Status Chat::Answer(const std::string& message) {
+  std::vector<Message> messages = messages_;
+  messages.push_back(MakeMessage(Role::kUser, message));
+  const auto parts = model_.tokenizer().RenderChat(messages, WithEffort(effort_));
+  if (!parts.ok()) return parts.status();
+  std::vector<int32_t> prompt;
+  Status status = BringSessionTo(*parts, &prompt);
+  if (!status.ok()) return status;
+
+  SamplerOptions sampling = sampling_;
+  sampling.seed += answers_++;
+  auto sampler = Sampler::Create(sampling, model_.usable_vocab());
+  if (!sampler.ok()) return sampler.status();
+  sampler->Observe(session_.tokens());
+  sampler->Observe(prompt);
+
+  AnswerStyle style = StyleOfStdout();
+  style.show_reasoning = style.show_reasoning || choice_.reasoning;
+  style.end_line = true;
+  cli::Answer answer(model_.tokenizer(), prompt, style);
+  GenerateOptions options;
+  options.max_tokens = choice_.max_tokens.value_or(-1);
+  options.stop_ids = model_.tokenizer().stop_ids();
+  options.after_prompt = [this]() -> Status {
+    auto checkpoint = session_.Checkpoint();
+    if (!checkpoint.ok()) return checkpoint.status();
+    checkpoints_.push_back(*checkpoint);
+    for (; checkpoints_.size() > kCheckpoints; checkpoints_.pop_front())
+      session_.Forget(checkpoints_.front());
+    return {};
+  };
+  auto made = Generate(session_, *sampler, model_.vocab_size(), prompt, options,
+                       [&](int32_t id) { return answer.Push(id); });
+  const Status finished = answer.Finish();
+  if (!made.ok()) return made.status();
+  if (!finished.ok()) return finished;
+
+  switch (made->reason) {
+    case StopReason::kStopToken:
+      break;
+    case StopReason::kMaxTokens:
+      Note("(--max-tokens reached)");
+      break;
+    case StopReason::kContextFull:
+      Note("(the context is full; /reset starts a new conversation, --ctx makes more room)");
+      break;
+    case StopReason::kInterrupted:
+      Note("(stopped)");
+      break;
+  }
+  ClearInterrupt();
+  // A question that was stopped before its answer began was not asked.
+  if (made->reason != StopReason::kInterrupted || !made->ids.empty()) {
+    messages.push_back(MakeMessage(Role::kAssistant, answer.content(), answer.reasoning()));
+    messages_ = std::move(messages);
+  }
+  last_ = std::move(*made);
+  return {};
+}
+
+Result<int> Chat::Talk() {
+  if (editor_.interactive()) {
+    Note(fmt::format("{}, context {} tokens. /help lists the commands, Ctrl-D leaves.", model_.name(),
+                     Grouped(static_cast<uint64_t>(session_.capacity()))));
+  }
+  while (!leave_) {
+    std::string message;
+    const Next next = ReadMessage(&message);
+    if (next == Next::kEnd) break;
+    if (next == Next::kNothing || message.find_first_not_of(" \t\n") == std::string::npos) continue;
+    editor_.Remember(message);
+    const bool command = message[0] == '/' && message.find('\n') == std::string::npos;
+    const Status status = command ? Command(message) : Answer(message);
+    if (status.ok()) continue;
+    // In a script a failed turn is the end; a person may go on, unless nothing can be shown or computed any more.
+    if (!editor_.interactive() || status.code() == Code::kIo || status.code() == Code::kDevice) return status;
+    Note("glint chat: " + status.message());
+  }
+  if (Interrupted()) return InterruptExitCode();
+  return 0;
+}
+
+Result<int> Run(const ChatChoice& choice) {
+  const auto model = choice.model.Open();
+  if (!model.ok()) return model.status();
+  if (!model->has_tokenizer())
+    return Status(Code::kBadInput, model->name() + " has no tokenizer, so no chat");
+  const auto rendered = model->tokenizer().RenderChat(std::vector<Message>{MakeMessage(Role::kUser, "x")});
+  if (!rendered.ok()) return rendered.status();  // said now, not after the first message
+  auto sampling = choice.sampling.Resolve(*model);
+  if (!sampling.ok()) return sampling.status();
+  const auto checked = Sampler::Create(*sampling, model->usable_vocab());
+  if (!checked.ok()) return checked.status();
+  const int64_t made_for = model->context_length() > 0 ? model->context_length() : 4096;
+  auto session =
+      Session::Create(*model, {.context = choice.context.value_or(std::min<int64_t>(made_for, 4096))});
+  if (!session.ok()) return session.status();
+  CatchInterruptsForever();
+  return Chat(choice, *model, std::move(*sampling), std::move(*session)).Talk();
+}
+
+}  // namespace
+
+Work DeclareChat(Options& options) {
+  auto o = std::make_shared<ChatChoice>();
+  options.Value("--system", "TEXT", &o->system, "A system message at the start");
+  options.Value("--think", "EFFORT", &o->think, "Reasoning effort: low, high or max");
+  options.Value("-n,--max-tokens", "N", &o->max_tokens, 1, INT32_MAX, "Tokens of an answer at most");
+  options.Value(
+      "--ctx", "N", &o->context, 1, INT32_MAX,
+      "Tokens the conversation has room for; without it 4096, or less if the model was made for less");
+  options.Flag("--reasoning", &o->reasoning, "Show reasoning also when stdout is not a terminal");
+  o->sampling.Declare(options);
+  o->model.DeclareSource(options);
+  o->model.DeclareLevers(options);
+  options.Notes("Commands in the conversation:\n" + std::string(kHelp) +
+                "\nReasoning is shown dimmed. If stdin is not a terminal, its lines are the messages and "
+                "stdout gets the answers alone.");
+  options.Examples({"glint chat", "glint chat -m model.gguf --think low --ctx 32768",
+                    "printf 'Tell me a story.\\n/reset\\nTell me another.\\n' | glint chat --seed 1"});
+  options.Check([o]() -> Status {
+    if (o->think && !IsEffort(*o->think)) {
+      return {Code::kBadInput, fmt::format("--think: '{}' is not low, high or max", *o->think)};
+    }
+    return {};
+  });
+  return [o] { return Run(*o); };
+}
+
+}  // namespace glint::cli

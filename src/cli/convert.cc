@@ -1,0 +1,89 @@
+// glint convert: a Hugging Face checkpoint becomes a GGUF file.
+#include "model/convert.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <memory>
+
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/subcommand.h"
+#include "cli/units.h"
+
+namespace glint::cli {
+namespace {
+
+struct ConvertChoice {
+  std::string directory, out;
+  std::optional<std::string> type, experts, name;
+  bool force = false;
+};
+
+std::string TypeNames() {
+  std::string names;
+  for (const quant::Format& format : quant::Formats()) {
+    if (format.encode) names += (names.empty() ? "" : ", ") + std::string(format.name);
+  }
+  return names;
+}
+
+Status CheckType(std::string_view option, const std::optional<std::string>& name) {
+  if (!name) return {};
+  const quant::Format* format = quant::Find(*name);
+  if (format && format->encode) return {};
+  return {Code::kBadInput,
+          fmt::format("{}: '{}' is not a type glint can write; there are {}", option, *name, TypeNames())};
+}
+
+Result<int> Convert(const ConvertChoice& o) {
+  struct stat there {};
+  // lstat: a dangling link at the destination is something too.
+  if (!o.force && lstat(o.out.c_str(), &there) == 0) {
+    return Status(Code::kBadInput, fmt::format("{} exists; --force replaces it", o.out));
+  }
+  ProgressBar bar("converting", Unit::kBytes);
+  model::ConvertOptions options;
+  if (o.type) options.type = quant::Find(*o.type)->type;
+  options.experts = options.type;
+  if (o.experts) options.experts = quant::Find(*o.experts)->type, options.experts_set = true;
+  options.name = o.name.value_or("");
+  options.progress = bar.Callback();
+  const auto summary = model::Convert(o.directory, o.out, options);
+  bar.Finish();
+  if (!summary.ok()) return summary.status();
+  std::string line = fmt::format("{}: {} tensors, {}", o.out, summary->tensors, Bytes(summary->bytes));
+  if (summary->fallbacks > 0) {
+    line +=
+        fmt::format("; {} tensors whose rows do not fit the type were stored in another", summary->fallbacks);
+  }
+  PrintError(line + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Work DeclareConvert(Options& options) {
+  auto o = std::make_shared<ConvertChoice>();
+  options.RequiredPositional("HF_DIR", &o->directory,
+                             "The checkpoint: config.json, tokenizer.json, *.safetensors; only read");
+  options.RequiredPositional("OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
+  options.Value("--type", "TYPE", &o->type,
+                fmt::format("Type of the weight matrices (bf16); there are {}", TypeNames()));
+  options.Value("--experts", "TYPE", &o->experts, "Type of the routed experts, if another");
+  options.Value("--name", "NAME", &o->name, "general.name of the file; without it the directory's name");
+  options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never one of the inputs)");
+  options.Notes(
+      "Tokenizer, chat template, sampling hints and the MTP block go along. Small tensors stay float32. FP8 "
+      "checkpoints with "
+      "128x128 block scales are dequantised on the way.");
+  options.Examples({"glint convert path/to/checkpoint model.gguf --type q8_0",
+                    "glint convert path/to/checkpoint model.gguf --type q8_0 --experts q4_k"});
+  options.Check([o] {
+    const Status status = CheckType("--type", o->type);
+    return status.ok() ? CheckType("--experts", o->experts) : status;
+  });
+  return [o] { return Convert(*o); };
+}
+
+}  // namespace glint::cli

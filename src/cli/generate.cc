@@ -1,0 +1,92 @@
+#include "cli/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "cli/interrupt.h"
+#include "cli/progress_bar.h"
+
+namespace glint::cli {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string_view Name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kStopToken:
+      return "stop";
+    case StopReason::kMaxTokens:
+      return "max_tokens";
+    case StopReason::kContextFull:
+      return "context_full";
+    case StopReason::kInterrupted:
+      return "interrupted";
+  }
+  return "?";
+}
+
+Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_size,
+                            std::span<const int32_t> prompt, const GenerateOptions& options,
+                            const std::function<Status(int32_t id)>& on_token) {
+  Generation out;
+  std::vector<float> logits(static_cast<size_t>(vocab_size));
+
+  const int64_t before = session.position();
+  double start = Now();
+  {
+    ProgressBar bar("reading the prompt", Unit::kTokens);
+    const Status status = session.Append(prompt, LogitRows::kLast, logits, bar.Callback());
+    out.prefilled = session.position() - before;
+    out.prefill_seconds = Now() - start;
+    if (!status.ok() && Interrupted()) {
+      out.reason = StopReason::kInterrupted;
+      return out;
+    }
+    if (!status.ok()) return status;
+  }
+  if (options.after_prompt) {
+    const Status status = options.after_prompt();
+    if (!status.ok()) return status;
+  }
+
+  start = Now();
+  while (true) {
+    if (Interrupted()) {
+      out.reason = StopReason::kInterrupted;
+      break;
+    }
+    if (options.max_tokens >= 0 && static_cast<int64_t>(out.ids.size()) >= options.max_tokens) {
+      out.reason = StopReason::kMaxTokens;
+      break;
+    }
+    const auto id = sampler.Sample(logits);
+    if (!id.ok()) return id.status();
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), *id) != options.stop_ids.end()) {
+      out.stop_id = *id;
+      out.reason = StopReason::kStopToken;
+      break;
+    }
+    out.ids.push_back(*id);
+    const Status shown = on_token(*id);
+    if (!shown.ok()) return shown;
+    if (options.max_tokens >= 0 && static_cast<int64_t>(out.ids.size()) >= options.max_tokens) {
+      out.reason = StopReason::kMaxTokens;
+      break;
+    }
+    if (session.position() >= session.capacity()) {
+      out.reason = StopReason::kContextFull;
+      break;
+    }
+    const Status status = session.Append({&*id, 1}, LogitRows::kLast, logits);
+    if (!status.ok()) return status;
+    ++out.decoded;
+  }
+  out.decode_seconds = Now() - start;
+  return out;
+}
+
+}  // namespace glint::cli

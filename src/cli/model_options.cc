@@ -1,0 +1,96 @@
+#include "cli/model_options.h"
+
+#include <fmt/core.h>
+
+#include "cli/default_model.h"
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/terminal.h"
+#include "cpu/backend.h"
+#include "engine/model_impl.h"
+
+namespace glint::cli {
+namespace {
+
+Status CheckLevers(const std::vector<std::string>& given, bool all_allowed) {
+  std::vector<std::string> known;
+  for (const plan::Lever& lever : cpu::Levers()) known.emplace_back(lever.name);
+  if (all_allowed) known.emplace_back("all");
+  for (const std::string& name : SplitNames(given)) {
+    bool found = false;
+    for (const std::string& candidate : known) found = found || candidate == name;
+    if (found) continue;
+    const std::string meant = Nearest(name, known);
+    std::string list;
+    for (const std::string& candidate : known) list += (list.empty() ? "" : ", ") + candidate;
+    return {Code::kBadInput, fmt::format("unknown lever '{}'{}; there are: {}", name,
+                                         meant.empty() ? "" : " (did you mean " + meant + "?)", list)};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> SplitNames(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& list : given) {
+    for (size_t begin = 0; begin <= list.size();) {
+      const size_t comma = std::min(list.find(',', begin), list.size());
+      if (comma > begin) names.push_back(list.substr(begin, comma - begin));
+      begin = comma + 1;
+    }
+  }
+  return names;
+}
+
+void ModelChoice::DeclareSource(Options& options) {
+  options.Group("Model");
+  options.Value("-m,--model", "PATH", &path,
+                "GGUF file (any shard of a set) or Hugging Face directory; without it $GLINT_MODEL or the "
+                "embedded model");
+  options.Value("--synthetic", "SPEC", &synthetic,
+                "Random weights of a named shape, e.g. glm-5.3-flash,layers=6,experts=16,recipe=q4_k");
+  options.Check([this]() -> Status {
+    if (path && synthetic) return {Code::kBadInput, "give either --model or --synthetic, not both"};
+    return {};
+  });
+}
+
+void ModelChoice::DeclareLevers(Options& options) {
+  options.Group("Execution");
+  options.Value("--threads", "N", &threads, 1, 4096,
+                "Threads to compute with; without it one per available core");
+  options.List("--with", "NAME,...", &with,
+               "Levers to switch on (`glint plan --levers` lists them); also $GLINT_WITH");
+  options.List("--without", "NAME,...", &without, "Levers to switch off, or 'all'; also $GLINT_WITHOUT");
+  options.Check([this] {
+    const Status status = CheckLevers(with, false);
+    return status.ok() ? CheckLevers(without, true) : status;
+  });
+}
+
+Result<std::string> ModelChoice::Path() const {
+  if (path) return *path;
+  return DefaultModel();
+}
+
+Result<Model> ModelChoice::Open() const {
+  ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
+  ModelOptions options;
+  options.threads = static_cast<int>(threads.value_or(0));
+  options.with = SplitNames(with);
+  options.without = SplitNames(without);
+  options.progress = bar.Callback();
+  const auto where = synthetic ? Result<std::string>(*synthetic) : Path();
+  if (!where.ok()) return where.status();
+  auto model = synthetic ? Model::Synthetic(*where, options) : Model::Open(*where, options);
+  bar.Finish();
+  if (model.ok()) {
+    for (const std::string& note : model->impl()->data.notes) {
+      PrintError(fmt::format("note: {}: {}\n", TerminalText(*where), TerminalText(note)));
+    }
+  }
+  return model;
+}
+
+}  // namespace glint::cli

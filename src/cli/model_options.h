@@ -1,0 +1,31 @@
+// The options that every command with a model shares, and the opening of that model.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "glint/model.h"
+
+namespace glint::cli {
+
+struct ModelChoice {
+  std::optional<std::string> path, synthetic;
+  std::optional<int64_t> threads;
+  std::vector<std::string> with, without;
+
+  // Adds -m and --synthetic.
+  void DeclareSource(Options& options);
+  // Adds --threads, --with, --without. Lever names are checked while parsing.
+  void DeclareLevers(Options& options);
+
+  // The file or directory named, or the default model.
+  Result<std::string> Path() const;
+  // With a progress bar. Errors begin with the path.
+  Result<Model> Open() const;
+};
+
+// "a,b" and "c" given separately -> a, b, c.
+std::vector<std::string> SplitNames(const std::vector<std::string>& given);
+
+}  // namespace glint::cli

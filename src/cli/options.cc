@@ -1,0 +1,292 @@
+#include "cli/options.h"
+
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+namespace glint::cli {
+namespace {
+
+constexpr size_t kHelpColumn = 32;  // where the descriptions begin
+constexpr size_t kHelpWidth = 100;
+
+// Breaks at spaces so that lines stay within kHelpWidth; continuation lines are indented to `column`.
+std::string Wrap(const std::string& text, size_t column) {
+  std::string out;
+  size_t at = column;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t space = text.find(' ', begin);
+    const std::string word = text.substr(begin, space == std::string::npos ? space : space - begin);
+    if (at > column && at + 1 + word.size() > kHelpWidth) {
+      out += "\n" + std::string(column, ' ');
+      at = column;
+    } else if (at > column) {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += word.size();
+    if (space == std::string::npos) break;
+    begin = space + 1;
+  }
+  return out;
+}
+
+// The whole help text: usage, arguments, options by group in the order they were declared.
+std::string Help(const CLI::App& app, const std::string& notes, const std::vector<std::string>& examples) {
+  std::string usage = "Usage: " + app.get_name() + " [OPTIONS]", arguments;
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (const CLI::Option* option : app.get_options()) {
+    const bool positional = option->get_positional();
+    std::string left = "  ";
+    if (positional) {
+      left += option->get_name(true);
+      usage += option->get_required() ? " " + option->get_name(true) : " [" + option->get_name(true) + "]";
+      if (option->get_expected_max() > 1) usage += "...";
+    } else {
+      for (const std::string& name : option->get_snames()) left += "-" + name + ", ";
+      for (const std::string& name : option->get_lnames()) left += "--" + name;
+      if (!option->get_type_name().empty()) left += " " + option->get_type_name();
+    }
+    left += left.size() + 2 > kHelpColumn ? "\n" + std::string(kHelpColumn, ' ')
+                                          : std::string(kHelpColumn - left.size(), ' ');
+    const std::string line = left + Wrap(option->get_description(), kHelpColumn) + "\n";
+    if (positional) {
+      arguments += line;
+      continue;
+    }
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& g) { return g.first == option->get_group(); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {option->get_group(), ""});
+    group->second += line;
+  }
+  std::string out = app.get_description() + "\n\n" + usage + "\n";
+  if (!arguments.empty()) out += "\nArguments:\n" + arguments;
+  std::rotate(groups.begin(), groups.begin() + 1, groups.end());  // --help is declared first and shown last
+  for (const auto& [title, lines] : groups) out += "\n" + title + ":\n" + lines;
+  for (size_t begin = 0; begin < notes.size();) {
+    const size_t end = std::min(notes.find('\n', begin), notes.size());
+    if (begin == 0) out += '\n';
+    const std::string line = notes.substr(begin, end - begin);
+    out += (line.starts_with(' ') ? line : Wrap(line, 0)) + "\n";  // indented lines are laid out already
+    begin = end + 1;
+  }
+  if (!examples.empty()) out += "\nExamples:\n";
+  for (const std::string& line : examples) out += "  " + line + "\n";
+  return out;
+}
+
+// Insertions, deletions, replacements and swaps of neighbours that make `b` of `a` (optimal string alignment).
+size_t Edits(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j - 1] + (a[i - 1] != b[j - 1]), d[i - 1][j] + 1, d[i][j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+// Reads one value given; returns what is wrong with it, or nothing.
+using Take = std::function<std::string(const std::string&)>;
+
+template <class T>
+Take Store(T* value) {
+  return [value](const std::string& text) {
+    *value = text;
+    return std::string();
+  };
+}
+
+Take Collect(std::vector<std::string>* values) {
+  return [values](const std::string& text) {
+    values->push_back(text);
+    return std::string();
+  };
+}
+
+constexpr int kAnyNumber = 1 << 29;
+
+}  // namespace
+
+struct Options::Impl {
+  CLI::App app;
+  std::string group = "Options", notes;
+  std::vector<std::string> examples;
+  std::vector<std::function<Status()>> checks;
+
+  Impl(std::string command, const std::string& summary) : app(summary, std::move(command)) {}
+
+  std::vector<std::string> LongNames() const {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return names;
+  }
+
+  // All values are taken as text and read here, so that every refusal is worded alike.
+  CLI::Option* Add(const std::string& names, const std::string& placeholder, const std::string& help,
+                   Take take) {
+    const std::string shown = names.substr(names.rfind(',') == std::string::npos ? 0 : names.rfind(',') + 1);
+    CLI::Option* option = app.add_option(
+        names,
+        [take = std::move(take), shown](const CLI::results_t& given) {
+          for (const std::string& text : given) {
+            const std::string wrong = take(text);
+            if (!wrong.empty()) throw CLI::ValidationError(shown, wrong);
+          }
+          return true;
+        },
+        help);
+    option->type_name(placeholder)->group(group);
+    return option;
+  }
+
+  std::string WordError(const CLI::ParseError& error) {
+    if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+      const std::vector<std::string> extra = app.remaining();
+      const auto dashed = std::find_if(extra.begin(), extra.end(),
+                                       [](const std::string& s) { return s.size() > 1 && s[0] == '-'; });
+      if (dashed == extra.end()) {
+        return fmt::format("unexpected argument '{}' (quote text that has spaces in it)",
+                           extra.empty() ? "" : extra[0]);
+      }
+      const std::string name = dashed->substr(0, dashed->find('='));
+      const std::string meant = Nearest(name, LongNames());
+      return fmt::format("unknown option {}{}", name, meant.empty() ? "" : "; did you mean " + meant + "?");
+    }
+    const std::string what = error.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+      return fmt::format("option {} needs a value", what.substr(0, what.find(':')));
+    }
+    return what;
+  }
+};
+
+Options::Options(std::string command, std::string summary)
+    : impl_(std::make_unique<Impl>(std::move(command), summary)) {
+  impl_->app.set_help_flag("-h,--help", "Show this text")->group("Other options");
+}
+
+Options::~Options() = default;
+
+void Options::Positional(const std::string& name, std::optional<std::string>* value,
+                         const std::string& help) {
+  impl_->Add(name, "", help, Store(value));
+}
+
+void Options::RequiredPositional(const std::string& name, std::string* value, const std::string& help) {
+  impl_->Add(name, "", help, Store(value))->required();
+}
+
+void Options::PositionalList(const std::string& name, std::vector<std::string>* values,
+                             const std::string& help) {
+  impl_->Add(name, "", help, Collect(values))->expected(0, kAnyNumber);
+}
+
+void Options::Flag(const std::string& names, bool* value, const std::string& help) {
+  impl_->app
+      .add_flag_callback(
+          names, [value] { *value = true; }, help)
+      ->group(impl_->group);
+}
+
+void Options::Value(const std::string& names, const std::string& placeholder,
+                    std::optional<std::string>* value, const std::string& help) {
+  impl_->Add(names, placeholder, help, Store(value))->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void Options::Value(const std::string& names, const std::string& placeholder, std::optional<int64_t>* value,
+                    int64_t low, int64_t high, const std::string& help) {
+  const Take take = [value, low, high](const std::string& text) -> std::string {
+    const auto number = ParseInteger(text);
+    if (!number || *number < low || *number > high) {
+      if (high == INT64_MAX) return fmt::format("'{}' is not a whole number from {} up", text, low);
+      return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
+    }
+    *value = *number;
+    return {};
+  };
+  impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void Options::Value(const std::string& names, const std::string& placeholder, std::optional<double>* value,
+                    double low, double high, const std::string& help) {
+  const Take take = [value, low, high](const std::string& text) -> std::string {
+    const auto number = ParseNumber(text);
+    if (!number || *number < low || *number > high) {
+      return fmt::format("'{}' is not a number from {} to {}", text, low, high);
+    }
+    *value = *number;
+    return {};
+  };
+  impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void Options::List(const std::string& names, const std::string& placeholder, std::vector<std::string>* values,
+                   const std::string& help) {
+  impl_->Add(names, placeholder, help, Collect(values))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void Options::Group(const std::string& title) { impl_->group = title; }
+void Options::Notes(const std::string& text) { impl_->notes = text; }
+void Options::Examples(const std::vector<std::string>& lines) { impl_->examples = lines; }
+void Options::Check(std::function<Status()> check) { impl_->checks.push_back(std::move(check)); }
+
+Options::Parsed Options::Parse(const std::vector<std::string>& arguments) {
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  try {
+    impl_->app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    return {Parsed::Kind::kHelp, Help(impl_->app, impl_->notes, impl_->examples)};
+  } catch (const CLI::ParseError& error) {
+    return {Parsed::Kind::kUsageError, impl_->WordError(error)};
+  }
+  for (const auto& check : impl_->checks) {
+    const Status status = check();
+    if (!status.ok()) return {Parsed::Kind::kUsageError, status.message()};
+  }
+  return {};
+}
+
+std::optional<int64_t> ParseInteger(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> ParseNumber(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty() || std::isnan(value))
+    return std::nullopt;
+  return value;
+}
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t fewest = 1 + std::max<size_t>(word.size() / 3, 1);  // more edits than this is another word
+  for (const std::string& candidate : candidates) {
+    const size_t edits = Edits(word, candidate);
+    if (edits < fewest) fewest = edits, best = candidate;
+  }
+  return best;
+}
+
+}  // namespace glint::cli

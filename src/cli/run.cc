@@ -1,0 +1,248 @@
+// glint run: continues a text, or answers one question.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/answer.h"
+#include "cli/conversation.h"
+#include "cli/generate.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/json_writer.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/sampling_options.h"
+#include "cli/subcommand.h"
+#include "cli/units.h"
+
+namespace glint::cli {
+namespace {
+
+// Without a tokenizer, or with random weights, nothing says "stop", and nobody reads on for long.
+constexpr int64_t kTokensWithoutEnd = 32;
+
+struct RunOptions {
+  ModelChoice model;
+  SamplingChoice sampling;
+  std::optional<std::string> prompt, file, ids, system, think;
+  std::optional<int64_t> max_tokens, context;
+  bool chat = false, special = false, ignore_stop = false, json = false, reasoning = false;
+
+  bool HasText() const { return prompt || file; }
+};
+
+Result<std::string> PromptText(const RunOptions& o) {
+  auto text = ReadText(o.prompt, o.file, "prompt");
+  if (!text.ok()) return text;
+  // The end of the last line is the file's, not the text's: a story goes on in the same line.
+  if (!o.prompt && text->ends_with('\n')) text->pop_back();
+  if (!o.prompt && text->ends_with('\r')) text->pop_back();
+  if (text->empty()) return Status(Code::kBadInput, "the prompt is empty");
+  return text;
+}
+
+Result<std::vector<int32_t>> PromptIds(const RunOptions& o, const Model& model) {
+  if (o.ids) {
+    auto ids = ParseIds(*o.ids);
+    if (ids.ok() && ids->empty()) return Status(Code::kBadInput, "--ids: the list is empty");
+    return ids;
+  }
+  if (o.model.synthetic && !o.HasText() && !o.chat) return std::vector<int32_t>{0};
+  if (!model.has_tokenizer()) {
+    return Status(Code::kBadInput,
+                  fmt::format("{} has no tokenizer: give token ids with --ids", model.name()));
+  }
+  auto text = PromptText(o);
+  if (!text.ok()) return text.status();
+  if (!o.chat) {
+    auto ids = model.tokenizer().Encode(*text, o.special);
+    if (ids.empty()) return Status(Code::kBadInput, "the prompt is empty");
+    return ids;
+  }
+  std::vector<Message> messages;
+  if (o.system) messages.push_back(MakeMessage(Role::kSystem, *o.system));
+  messages.push_back(MakeMessage(Role::kUser, *text));
+  return model.tokenizer().EncodeChat(messages, WithEffort(o.think.value_or("")));
+}
+
+// Room for the prompt and what is to come, within what the model was made for.
+int64_t ContextFor(const RunOptions& o, const Model& model, int64_t prompt, int64_t max_tokens) {
+  if (o.context) return *o.context;
+  const int64_t wanted = max_tokens >= 0 ? prompt + max_tokens : std::max<int64_t>(4096, prompt + 1024);
+  const int64_t made_for = model.context_length() > 0 ? model.context_length() : wanted;
+  return std::max(std::min(wanted, made_for), std::min(prompt, made_for));
+}
+
+std::string Summary(const Generation& made, const Model& model, uint64_t seed, bool greedy) {
+  const uint64_t bytes = model.weight_bytes_per_token();
+  std::string line = fmt::format("prompt {} tokens, {} tokens/s; generated {} tokens",
+                                 Grouped(static_cast<uint64_t>(made.prefilled)), Rate(made.PrefillRate()),
+                                 Grouped(made.ids.size()));
+  if (made.decoded > 0) {
+    line += fmt::format(", {} tokens/s, {} a token ({} GB/s)", Rate(made.DecodeRate()), Bytes(bytes),
+                        Rate(made.DecodeRate() * static_cast<double>(bytes) / 1e9));
+  }
+  line += "; ";
+  switch (made.reason) {
+    case StopReason::kStopToken:
+      line += "the model ended it";
+      break;
+    case StopReason::kMaxTokens:
+      line += "--max-tokens reached";
+      break;
+    case StopReason::kContextFull:
+      line += "the context is full (--ctx)";
+      break;
+    case StopReason::kInterrupted:
+      line += "interrupted";
+      break;
+  }
+  if (!greedy) line += fmt::format("; seed {}", seed);
+  return line + "\n";
+}
+
+std::string Json(const RunOptions& o, const Model& model, std::span<const int32_t> prompt,
+                 const Generation& made, const SamplerOptions& sampler, const Answer* answer) {
+  JsonWriter json;
+  json.BeginObject().Member("model", model.name());
+  if (answer) {
+    json.Member("text", answer->content());
+    if (o.chat) json.Member("reasoning", answer->reasoning());
+  }
+  const auto list = [&](std::string_view key, std::span<const int32_t> ids) {
+    json.Key(key).BeginArray(true);
+    for (const int32_t id : ids) json.Value(id);
+    json.EndArray();
+  };
+  list("prompt_ids", prompt);
+  list("ids", made.ids);
+  json.Member("stop_reason", Name(made.reason));
+  json.Key("stop_id");
+  if (made.stop_id >= 0)
+    json.Value(made.stop_id);
+  else
+    json.Null();
+  json.Member("prompt_tokens", static_cast<int64_t>(prompt.size()));
+  json.Member("generated_tokens", static_cast<int64_t>(made.ids.size()));
+  json.Member("prefill_seconds", made.prefill_seconds)
+      .Member("prefill_tokens_per_second", made.PrefillRate());
+  json.Member("decode_seconds", made.decode_seconds).Member("decode_tokens_per_second", made.DecodeRate());
+  json.Member("weight_bytes_per_token", model.weight_bytes_per_token());
+  json.Member("temperature", static_cast<double>(sampler.temperature)).Member("seed", sampler.seed);
+  return json.EndObject().Take();
+}
+
+Result<int> Run(const RunOptions& o) {
+  const auto model = o.model.Open();
+  if (!model.ok()) return model.status();
+  if (o.chat && !model->has_tokenizer()) {
+    return Status(Code::kBadInput,
+                  fmt::format("{} has no tokenizer, so no chat; give token ids with --ids", model->name()));
+  }
+  const auto prompt = PromptIds(o, *model);
+  if (!prompt.ok()) return prompt.status();
+  const auto settings = o.sampling.Resolve(*model);
+  if (!settings.ok()) return settings.status();
+  auto sampler = Sampler::Create(*settings, model->usable_vocab());
+  if (!sampler.ok()) return sampler.status();
+
+  const bool text_out = model->has_tokenizer();
+  const int64_t max_tokens = o.max_tokens.value_or(text_out && !o.model.synthetic ? -1 : kTokensWithoutEnd);
+  const auto prompt_tokens = static_cast<int64_t>(prompt->size());
+  const int64_t context = ContextFor(o, *model, prompt_tokens, max_tokens);
+  if (prompt_tokens > context) {
+    return Status(Code::kNoRoom,
+                  fmt::format("the prompt has {} tokens, the context room for {}{}", prompt_tokens, context,
+                              o.context ? " (--ctx)" : ", which is what the model was made for"));
+  }
+  auto session = Session::Create(*model, {.context = context});
+  if (!session.ok()) return session.status();
+  sampler->Observe(*prompt);
+
+  AnswerStyle style = StyleOfStdout();
+  style.raw = !o.chat;
+  style.silent = o.json;
+  style.show_reasoning = style.show_reasoning || o.reasoning;
+  std::optional<Answer> answer;
+  if (text_out) answer.emplace(model->tokenizer(), *prompt, style);
+  bool first = true;
+  const auto show = [&](int32_t id) -> Status {
+    if (answer) return answer->Push(id);
+    if (o.json) return {};
+    const std::string separated = fmt::format("{}{}", first ? "" : " ", id);
+    first = false;
+    return Print(separated);
+  };
+  GenerateOptions generate;
+  generate.max_tokens = max_tokens;
+  if (text_out && !o.ignore_stop) generate.stop_ids = model->tokenizer().stop_ids();
+  const auto made = Generate(*session, *sampler, model->vocab_size(), *prompt, generate, show);
+  if (!made.ok()) return made.status();
+
+  Status end;
+  if (answer)
+    end = answer->Finish();
+  else if (!o.json && !first)
+    end = Print("\n");
+  if (end.ok() && o.json)
+    end = Print(Json(o, *model, *prompt, *made, *settings, answer ? &*answer : nullptr));
+  if (!end.ok()) return end;
+  PrintError(Summary(*made, *model, settings->seed, settings->temperature == 0));
+  return made->reason == StopReason::kInterrupted ? InterruptExitCode() : 0;
+}
+
+}  // namespace
+
+Work DeclareRun(Options& options) {
+  auto o = std::make_shared<RunOptions>();
+  options.Positional("PROMPT", &o->prompt,
+                     "The text to continue, or the question (--chat); without it -f or stdin");
+  options.Value("-f,--file", "FILE", &o->file,
+                "Read the prompt from a file ('-' is stdin); one newline at its end is dropped");
+  options.Value("--ids", "LIST", &o->ids,
+                "The prompt as token ids: 1,2,3 or @FILE (one id, 0, if --synthetic has no prompt)");
+  options.Value("-n,--max-tokens", "N", &o->max_tokens, 0, INT32_MAX,
+                "Tokens to generate at most; without it until the model ends (32 if it cannot: no tokenizer, "
+                "or --synthetic)");
+  options.Value("--ctx", "N", &o->context, 1, INT32_MAX,
+                "Tokens the context has room for; without it the prompt and -n, or 4096, within what the "
+                "model was made for");
+  options.Flag("--chat", &o->chat, "The prompt is a user's message: use the model's chat template");
+  options.Value("--system", "TEXT", &o->system, "A system message before it (with --chat)");
+  options.Value("--think", "EFFORT", &o->think, "Reasoning effort: low, high or max (with --chat)");
+  options.Flag("--reasoning", &o->reasoning,
+               "Show reasoning also when stdout is not a terminal (with --chat)");
+  options.Flag("--special", &o->special,
+               "Control tokens spelled in the prompt, such as <|user|>, become those tokens");
+  options.Flag("--ignore-stop", &o->ignore_stop, "Go on when the model ends");
+  options.Flag("--json", &o->json, "Print one JSON object at the end instead of text as it comes");
+  o->sampling.Declare(options);
+  o->model.DeclareSource(options);
+  o->model.DeclareLevers(options);
+  options.Notes(
+      "Text goes to stdout as it is made, one summary line to stderr. Ctrl-C ends the text (exit code 130). "
+      "On a terminal "
+      "control characters of the text are shown escaped; a pipe gets them as they are.");
+  options.Examples({"glint run \"Once upon a time\"",
+                    "glint run --chat \"Tell me a story about a fox.\" --seed 7",
+                    "echo \"The king said\" | glint run -n 40 --greedy",
+                    "glint run --synthetic tiny --ids 1,2,3 -n 8 --json"});
+  options.Check([o]() -> Status {
+    if (o->prompt && o->file) return {Code::kBadInput, "give the prompt as an argument or with -f, not both"};
+    if (o->ids && o->HasText()) return {Code::kBadInput, "give the prompt as text or with --ids, not both"};
+    if (o->ids && o->chat) return {Code::kBadInput, "--chat takes text; --ids are used as they are"};
+    if (!o->chat && (o->system || o->think || o->reasoning)) {
+      return {Code::kBadInput, "--system, --think and --reasoning belong to --chat"};
+    }
+    if (o->prompt && o->prompt->empty()) return {Code::kBadInput, "the prompt is empty"};
+    if (o->think && *o->think != "low" && *o->think != "high" && *o->think != "max") {
+      return {Code::kBadInput, fmt::format("--think: '{}' is not low, high or max", *o->think)};
+    }
+    return {};
+  });
+  return [o] { return Run(*o); };
+}
+
+}  // namespace glint::cli

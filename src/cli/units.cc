@@ -1,0 +1,50 @@
+#include "cli/units.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+namespace glint::cli {
+namespace {
+
+// Three significant figures below 1000.
+std::string ThreeFigures(double value) {
+  if (value < 9.995) return fmt::format("{:.2f}", value);
+  if (value < 99.95) return fmt::format("{:.1f}", value);
+  return fmt::format("{:.0f}", value);
+}
+
+}  // namespace
+
+std::string Grouped(uint64_t value) {
+  std::string digits = fmt::format("{}", value);
+  for (size_t at = digits.size(); at > 3;) digits.insert(at -= 3, 1, ',');
+  return digits;
+}
+
+std::string Bytes(uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  const char* const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  size_t unit = 0;
+  for (value /= 1000; value >= 999.5 && unit + 1 < std::size(units); ++unit) value /= 1000;
+  return ThreeFigures(value) + " " + units[unit];
+}
+
+std::string Duration(double seconds) {
+  if (!(seconds >= 0)) return "?";
+  if (seconds < 9.95) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<uint64_t>(std::llround(std::fmin(seconds, 1e9)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string Rate(double per_second) {
+  if (!std::isfinite(per_second) || per_second < 0) return "?";
+  if (per_second < 0.9995) return fmt::format("{:.3f}", per_second);
+  if (per_second < 999.5) return ThreeFigures(per_second);
+  return Grouped(static_cast<uint64_t>(std::llround(std::fmin(per_second, 1e18))));
+}
+
+}  // namespace glint::cli

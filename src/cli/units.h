@@ -1,0 +1,13 @@
+// Quantities as people read them.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace glint::cli {
+
+std::string Grouped(uint64_t value);   // 1234567 -> "1,234,567"
+std::string Bytes(uint64_t bytes);     // decimal units, three figures: "812 B", "1.50 kB", "18.8 GB"
+std::string Duration(double seconds);  // "0.8 s", "42 s", "3:07", "1:02:09"
+std::string Rate(double per_second);   // three figures: "0.512", "8.31", "1,204"
+
+}  // namespace glint::cli
