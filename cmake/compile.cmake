@@ -14,6 +14,12 @@ target_compile_options(glint_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(glint_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow;-Wno-maybe-uninitialized>)
 endif()
+# g++ 13.3 at -O3 takes a switch in a loop apart wrongly: `for (...) switch (type) {...}` with an unchanging `type` ran `default` for
+# the first case (seen in tests/cpu/product_test.cc; gone with this flag, and at -O2). g++ 12 does not unswitch switches. It can
+# go when no supported compiler shows the fault.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  target_compile_options(glint_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-unswitch-loops>)
+endif()
 if(GLINT_SANITIZE)
   target_compile_options(glint_flags INTERFACE -fsanitize=${GLINT_SANITIZE} -fno-omit-frame-pointer
                                                -fno-sanitize-recover=all)
