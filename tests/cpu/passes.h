@@ -7,7 +7,7 @@
 
 #include "cpu/backend.h"
 #include "plan/plan.h"
-#include "tests/cpu/small_model.h"
+#include "tests/support/small_model.h"
 
 namespace glint::test {
 
