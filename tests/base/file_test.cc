@@ -162,14 +162,14 @@ TEST(AtomicFile, KeepsPermissionsAndRespectsTheMask) {
     return status.st_mode & 0777u;
   };
   dir.Write("old", "x");
-  chmod(dir.Path("old").c_str(), 0640);
+  chmod(dir.Path("old").c_str(), 0646);
   const mode_t mask = umask(027);
   for (const char* name : {"old", "new"}) {
     auto file = AtomicFile::Create(dir.Path(name));
     ASSERT_TRUE(file.ok() && file->Commit().ok());
   }
   umask(mask);
-  EXPECT_EQ(mode("old"), 0640u);
+  EXPECT_EQ(mode("old"), 0646u);
   EXPECT_EQ(mode("new"), 0640u);
 }
 
