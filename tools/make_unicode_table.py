@@ -61,7 +61,8 @@ def main():
 
     print(f"""\
 // Made by tools/make_unicode_table.py from UnicodeData.txt and PropList.txt of Unicode {VERSION} (Debian package
-// unicode-data 15.0.0-1); do not edit. Unicode Character Database: (c) Unicode, Inc., Unicode License v3.
+// unicode-data 15.0.0-1); do not edit. Copyright (c) 1991-2022 Unicode, Inc. All rights reserved. Distributed under the
+// Terms of Use in https://www.unicode.org/copyright.html (licence Unicode-DFS-2016).
 #include "text/unicode.h"
 
 namespace glint::text::unicode {{
