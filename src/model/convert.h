@@ -1,6 +1,7 @@
 // Hugging Face checkpoint directory -> dialect A GGUF.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "base/progress.h"
 #include "glint/status.h"
@@ -12,15 +13,16 @@ struct ConvertOptions {
   // Type of the weight matrices; small vectors, convolutions, routers, hc base and scale, and index ape and head weights stay F32 (spec/gguf.md section 5).
   // A row that is not a whole number of blocks falls back to q8_0, or f16 where that does not fit either; the summary tells.
   quant::Type type = quant::Type::kBF16;
-  quant::Type experts;  // routed experts; same as type unless set
+  quant::Type experts = quant::Type::kBF16;  // routed experts; same as type unless set
   bool experts_set = false;
-  std::string name;   // general.name; empty: from the directory
-  Progress progress;  // bytes of output
+  std::string name = {};   // general.name; empty: from the directory
+  Progress progress = {};  // bytes of output
 };
 
 struct ConvertSummary {
   uint64_t tensors = 0, bytes = 0;
-  uint64_t fallbacks = 0;  // tensors stored in another type than asked
+  uint64_t fallbacks = 0;          // tensors stored in another type than asked
+  std::vector<std::string> notes;  // e.g. an incomplete MTP block left out
 };
 
 // Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json (chat template also from chat_template.jinja) and the safetensors

@@ -1,5 +1,7 @@
 #include "model/load.h"
 
+#include <fmt/core.h>
+
 #include <filesystem>
 
 namespace glint::model {
@@ -24,6 +26,31 @@ std::string NameFromPath(const std::string& path) {
     }
   }
   return name;
+}
+
+Status SetTokenizer(Result<text::TokenizerData> read, const std::string& path, ModelData& model) {
+  if (!read.ok()) {
+    switch (read.status().code()) {
+      case Code::kNotFound:
+        return {};
+      case Code::kUnsupported:
+        model.notes.push_back(read.status().message() + "; only token ids can be used");
+        return {};
+      default:
+        return read.status();
+    }
+  }
+  const int64_t rows = model.hparams.vocab_size;
+  if (std::ssize(read->tokens) > rows) {
+    return {Code::kBadFile, fmt::format("{}: the tokenizer has {} tokens, but the embedding only {} rows",
+                                        path, read->tokens.size(), rows)};
+  }
+  for (int64_t id = std::ssize(read->tokens); id < rows; ++id) {
+    read->tokens.push_back(fmt::format("[PAD{}]", id));
+    read->kinds.push_back(text::TokenKind::kUnused);
+  }
+  model.tokenizer = std::move(*read);
+  return {};
 }
 
 Result<ModelData> Load(const std::string& path, const LoadOptions& options) {

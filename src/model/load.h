@@ -9,8 +9,12 @@ namespace glint::model {
 Result<ModelData> LoadGguf(const std::string& path, const LoadOptions& options);
 Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& options);
 
-// What a checkpoint's generation_config.json suggests; nothing, if `json` is no object. Values of another kind are skipped.
-SamplingHints ParseGenerationConfig(std::string_view json);
+// What a checkpoint's generation_config.json suggests; values of another kind are skipped.
+SamplingHints ReadGenerationConfig(const std::string& directory);
+
+// Files the outcome of reading a tokenizer: none is fine, one of a foreign kind is a note, a bad one or one with more tokens
+// than the embedding has rows is an error. Rows without a token become padding. `path`: for messages.
+Status SetTokenizer(Result<text::TokenizerData> read, const std::string& path, ModelData& model);
 
 // The last part of a path without .gguf and shard number, for models that have no name of their own.
 std::string NameFromPath(const std::string& path);

@@ -4,6 +4,7 @@
 #include "model/glm_flash/gguf_source.h"
 #include "model/glm_flash/hparams_gguf.h"
 #include "model/load.h"
+#include "text/gguf_tokenizer.h"
 
 namespace glint::model {
 namespace {
@@ -54,6 +55,10 @@ Result<ModelData> LoadGguf(const std::string& path, const LoadOptions& options) 
     return Status(s.code(), fmt::format("{}: {}", path, s.message()));
   }
   NoteOwnTables(memory->file, model.hparams, model.notes);
+  if (Status s = SetTokenizer(text::ReadGgufTokenizer(memory->file), path, model); !s.ok()) return s;
+  auto chat_template = text::ReadGgufChatTemplate(memory->file);
+  if (!chat_template.ok()) return chat_template.status();
+  model.chat_template = std::move(*chat_template);
   model.weights = EmptyWeights(model.hparams);
   if (Status s = Bind(model.hparams, source, model.weights, options.progress); !s.ok()) return s;
 

@@ -1,14 +1,14 @@
 #include <fmt/core.h>
 
-#include <boost/json.hpp>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/json.h"
 #include "gguf/safetensors.h"
 #include "model/arena.h"
 #include "model/glm_flash/hf_source.h"
 #include "model/glm_flash/hparams_hf.h"
 #include "model/load.h"
+#include "text/hf_tokenizer.h"
 
 namespace glint::model {
 namespace {
@@ -24,29 +24,23 @@ std::string Join(const std::string& directory, std::string_view name) {
 
 }  // namespace
 
-SamplingHints ParseGenerationConfig(std::string_view text) {
-  namespace json = boost::json;
+SamplingHints ReadGenerationConfig(const std::string& directory) {
   SamplingHints hints;
-  json::error_code error;
-  const json::value root = json::parse(json::string_view(text.data(), text.size()), error);
-  if (error || !root.is_object()) return hints;
-  const auto number = [&](const char* key) -> std::optional<double> {
-    const json::value* v = root.get_object().if_contains(key);
-    if (v == nullptr || !v->is_number()) return std::nullopt;
-    return v->is_double() ? v->get_double() : v->to_number<double>(error);
-  };
-  if (const auto t = number("temperature")) hints.temperature = static_cast<float>(*t);
-  if (const auto p = number("top_p")) hints.top_p = static_cast<float>(*p);
-  if (const auto k = number("top_k"); k && *k >= 0 && *k < 0x7fffffff) hints.top_k = static_cast<int32_t>(*k);
+  auto file = ReadJson(Join(directory, "generation_config.json"));
+  if (!file.ok()) return hints;
+  if (auto t = file->Get<double>("temperature"); t.ok()) hints.temperature = static_cast<float>(*t);
+  if (auto p = file->Get<double>("top_p"); p.ok()) hints.top_p = static_cast<float>(*p);
+  if (auto k = file->Get<int64_t>("top_k"); k.ok() && *k >= 0 && *k <= 0x7fffffff) {
+    hints.top_k = static_cast<int32_t>(*k);
+  }
   return hints;
 }
 
 Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& options) {
-  const std::string config_path = Join(directory, "config.json");
-  auto config = ReadFile(config_path);
+  auto config = ReadJson(Join(directory, "config.json"));
   if (!config.ok()) return config.status();
   std::string mtp_flaw;
-  auto hparams = ParseHfConfig(*config, config_path, mtp_flaw);
+  auto hparams = ReadHfConfig(*config, mtp_flaw);
   if (!hparams.ok()) return hparams.status();
   auto files = gguf::SafeTensors::OpenDirectory(directory);
   if (!files.ok()) return files.status();
@@ -62,12 +56,17 @@ Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& option
       !s.ok()) {
     return Status(s.code(), fmt::format("{}: {}", directory, s.message()));
   }
+  if (Status s = SetTokenizer(text::ReadHfTokenizer(directory, hparams->vocab_size), directory, model);
+      !s.ok()) {
+    return s;
+  }
+  auto chat_template = text::ReadHfChatTemplate(directory);
+  if (!chat_template.ok()) return chat_template.status();
+  model.chat_template = std::move(*chat_template);
   model.weights = EmptyWeights(model.hparams);
   if (Status s = Bind(model.hparams, source, model.weights, options.progress); !s.ok()) return s;
 
-  if (auto generation = ReadFile(Join(directory, "generation_config.json")); generation.ok()) {
-    model.sampling = ParseGenerationConfig(*generation);
-  }
+  model.sampling = ReadGenerationConfig(directory);
   model.memory = std::move(memory);
   return model;
 }

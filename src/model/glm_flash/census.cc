@@ -7,7 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "base/file.h"
+#include "base/json.h"
 #include "gguf/gguf.h"
 #include "gguf/safetensors.h"
 #include "model/arena.h"
@@ -102,11 +102,10 @@ Result<Census> OfGguf(const std::string& path) {
 }
 
 Result<Census> OfHf(const std::string& directory) {
-  const std::string config_path = (std::filesystem::path(directory) / "config.json").string();
-  auto config = ReadFile(config_path);
+  auto config = ReadJson((std::filesystem::path(directory) / "config.json").string());
   if (!config.ok()) return config.status();
   std::string mtp_flaw;
-  auto hparams = ParseHfConfig(*config, config_path, mtp_flaw);
+  auto hparams = ReadHfConfig(*config, mtp_flaw);
   if (!hparams.ok()) return hparams.status();
   auto files = gguf::SafeTensors::OpenDirectory(directory);
   if (!files.ok()) return files.status();

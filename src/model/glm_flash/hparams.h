@@ -56,6 +56,7 @@ struct HParams {
   int64_t kda_width() const { return kda_heads * kda_head_dim; }
   int64_t hc_mix() const { return 2 * hc_mult + hc_mult * hc_mult; }  // rows of a site's fn
   int64_t pools_kept() const { return index_topk / index_kpool; }
+  friend bool operator==(const HParams&, const HParams&) = default;
   int64_t max_selected() const { return pools_kept() * index_kpool + index_kpool - 1; }
 };
 

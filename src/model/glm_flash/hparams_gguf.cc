@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/printable.h"
 #include "model/glm_flash/tensors.h"
 
 namespace glint::model {
@@ -102,7 +103,8 @@ bool HasBlockTensor(const gguf::File& file, int64_t block, TensorId id) {
 std::string DialectOf(const gguf::File& file, const Keys& keys, std::string_view architecture) {
   if (file.FindTensor("blk.0.kda_q.weight") != nullptr || keys.Has({"linear_attention.head_count"}))
     return "D";
-  if (keys.Has({"attention.indexer.block_size"})) return "B";
+  const bool gated = keys.Has({"kda.gate_lower_bound", "kda.head_dim"});
+  if (keys.Has({"attention.indexer.block_size"}) || (!gated && keys.Has({"ssm.state_size"}))) return "B";
   return architecture == "glm5-next" ? "C" : "A";
 }
 
@@ -135,7 +137,7 @@ void ReadDepth(const gguf::File& file, Keys& keys, GgufModel& model) {
                     keys.Full("nextn_predict_layers"), hp.layers,
                     BlockName(static_cast<int>(hp.layers), Kind(TensorId::kHcAttnFn).name)));
   }
-  if (!HasBlockTensor(file, 0, TensorId::kAttnNorm) &&
+  if (!HasBlockTensor(file, 0, TensorId::kAttnNorm) && !HasBlockTensor(file, 0, TensorId::kFfnNorm) &&
       HasBlockTensor(file, hp.layers, TensorId::kNextnEhProj)) {
     return keys.Fail(
         Code::kUnsupported,
@@ -179,13 +181,26 @@ void ReadKda(const gguf::File& file, Keys& keys, GgufModel& model) {
     if (hp.mixers[i] == Mixer::kKda) kda = static_cast<int>(i);
   }
   // The head count has no key in dialects A to C, the head width none in B: the tensors tell.
-  const auto* beta = kda < 0 ? nullptr : FindAny(file, kda, TensorId::kKdaBeta);
-  const auto* norm = kda < 0 ? nullptr : FindAny(file, kda, TensorId::kKdaNorm);
-  const int64_t heads =
-      beta == nullptr ? hp.heads : static_cast<int64_t>(std::min(beta->ne[1], uint64_t{1} << 40));
-  std::optional<int64_t> width;
-  if (norm != nullptr) width = static_cast<int64_t>(std::min(norm->elements(), uint64_t{1} << 40));
-  hp.kda_heads = keys.Int({"linear_attention.head_count"}, heads);
+  constexpr uint64_t kTooMany = uint64_t{1} << 40;
+  const auto entries = [&](TensorId id, int axis) -> std::optional<int64_t> {
+    const auto* info = kda < 0 ? nullptr : FindAny(file, kda, id);
+    if (info == nullptr) return std::nullopt;
+    return static_cast<int64_t>(
+        std::min(axis < 0 ? info->elements() : info->ne[static_cast<size_t>(axis)], kTooMany));
+  };
+  const auto heads = entries(TensorId::kKdaA, -1), beta = entries(TensorId::kKdaBeta, 1);
+  if (heads && beta && *heads != *beta) {
+    keys.Fail(Code::kBadFile,
+              fmt::format("{} has {} entries, but {} has {} rows; wanted one of each for a head",
+                          BlockName(kda, Kind(TensorId::kKdaA).name), *heads,
+                          BlockName(kda, Kind(TensorId::kKdaBeta).name), *beta));
+  }
+  hp.kda_heads = keys.Int({"linear_attention.head_count"}, heads ? heads : beta ? beta : hp.heads);
+  const auto width = entries(TensorId::kKdaNorm, -1);
+  if (model.dialect == "B" && !width) {
+    keys.Fail(Code::kBadFile,
+              fmt::format("{} is missing", BlockName(std::max(kda, 0), Kind(TensorId::kKdaNorm).name)));
+  }
   hp.kda_head_dim = keys.Int({"kda.head_dim", "linear_attention.head_dimension"}, width);
   hp.conv_kernel = keys.Int({"ssm.conv_kernel", "linear_attention.conv_kernel"});
   if (keys.Has({"kda.gate_lower_bound", "linear_attention.gate_lower_bound"})) {
@@ -310,14 +325,9 @@ Result<GgufModel> ReadHParams(const gguf::File& file) {
     return Status(Code::kUnsupported, fmt::format("{}: a vision projector, not a language model", path));
   }
   if (*architecture != "glm5next" && *architecture != "glm5-next") {
-    // The name comes from the file: shown only as far as it is plain text.
-    std::string shown = architecture->substr(0, 40);
-    for (char& c : shown) {
-      if (c < 0x20 || c > 0x7e) c = '?';
-    }
-    return Status(
-        Code::kUnsupported,
-        fmt::format("{}: architecture \"{}\"; glint runs glm5next (also written glm5-next)", path, shown));
+    return Status(Code::kUnsupported,
+                  fmt::format("{}: architecture {}; glint runs glm5next (also written glm5-next)", path,
+                              Quoted(*architecture)));
   }
 
   GgufModel model;
@@ -336,8 +346,8 @@ Result<GgufModel> ReadHParams(const gguf::File& file) {
   ReadVocabulary(file, keys, hp);
   ReadSchedule(keys, hp);
   hp.heads = keys.Int({"attention.head_count"});
-  ReadKda(file, keys, model);
   ReadDsa(keys, hp);
+  ReadKda(file, keys, model);
   CheckIndexerTypes(file, keys);
   ReadFfn(keys, hp);
   hp.hc_mult = keys.Int({"hyper_connection.count"});

@@ -3,117 +3,83 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <vector>
+
+#include "base/printable.h"
 
 namespace glint::model {
 namespace {
 
-namespace json = boost::json;
 using Names = std::initializer_list<std::string_view>;
 
-// Typed reads that keep the first failure and go on with zeros. Names may be paths: "linear_attn_config.head_dim".
+// Typed reads that keep the first failure and go on with zeros. Names may be paths:
+// "linear_attn_config.head_dim".
 class Config {
  public:
-  Config(const json::object& top, std::string path) : path_(std::move(path)) {
-    if (const auto* text = top.if_contains("text_config"); text != nullptr && text->is_object()) {
-      places_.push_back(&text->get_object());
-    }
-    places_.push_back(&top);
+  explicit Config(const JsonFile& file) : file_(file) {
+    const Json* text = file.root().Find("text_config");
+    if (text != nullptr && text->kind() == Json::Kind::kObject) places_.push_back(text);
+    places_.push_back(&file.root());
   }
 
   const Status& status() const { return status_; }
-  void Fail(Code code, std::string message) {
-    if (status_.ok()) status_ = {code, fmt::format("{}: {}", path_, message)};
+  void Fail(Code code, std::string_view message) {
+    if (status_.ok()) status_ = {code, fmt::format("{}: {}", file_.name(), message)};
   }
 
-  // The first of the spellings that is there and not null; text_config goes before the top level.
-  const json::value* Find(std::string_view name) const {
-    for (const json::object* place : places_) {
-      if (const json::value* found = Inside(*place, name)) return found;
-    }
-    return nullptr;
-  }
-
-  int64_t Int(Names names, std::optional<int64_t> otherwise = {}) {
-    return Read<int64_t>(names, otherwise, "an integer", [](const json::value& v) -> std::optional<int64_t> {
-      if (v.is_int64()) return v.get_int64();
-      return std::nullopt;
-    });
-  }
-  float Float(Names names, std::optional<float> otherwise = {}) {
-    return Read<float>(names, otherwise, "a number", [](const json::value& v) -> std::optional<float> {
-      if (v.is_double()) return static_cast<float>(v.get_double());
-      if (v.is_int64()) return static_cast<float>(v.get_int64());
-      return std::nullopt;
-    });
-  }
-  bool Bool(Names names, std::optional<bool> otherwise = {}) {
-    return Read<bool>(names, otherwise, "true or false", [](const json::value& v) -> std::optional<bool> {
-      if (v.is_bool()) return v.get_bool();
-      return std::nullopt;
-    });
-  }
-  std::optional<std::vector<std::string>> Strings(std::string_view name) {
-    const json::value* found = Find(name);
-    if (found == nullptr) return std::nullopt;
-    std::vector<std::string> out;
-    if (found->is_array()) {
-      for (const json::value& v : found->get_array()) {
-        if (v.is_string()) out.emplace_back(v.get_string());
-      }
-      if (out.size() == found->get_array().size()) return out;
-    }
-    Fail(Code::kBadFile, fmt::format("{}: wanted a list of strings", name));
-    return std::vector<std::string>{};
-  }
-  std::optional<std::vector<int64_t>> Ints(std::string_view name) {
-    const json::value* found = Find(name);
-    if (found == nullptr) return std::nullopt;
-    std::vector<int64_t> out;
-    if (found->is_array()) {
-      for (const json::value& v : found->get_array()) {
-        if (v.is_int64()) out.push_back(v.get_int64());
-      }
-      if (out.size() == found->get_array().size()) return out;
-    }
-    Fail(Code::kBadFile, fmt::format("{}: wanted a list of integers", name));
-    return std::vector<int64_t>{};
-  }
-  // Fails unless the key is absent or has this value.
+  // The value of a key if it is there and not null; text_config goes before the top level.
   template <class T>
-  void Only(std::string_view name, T value, T found) {
-    if (found != value) Fail(Code::kUnsupported, fmt::format("{} is {}, glint runs {}", name, found, value));
+  std::optional<T> Find(std::string_view name) {
+    for (const Json* place : places_) {
+      auto value = place->Get<T>(name);
+      if (value.ok()) return *value;
+      if (value.status().code() == Code::kNotFound) continue;
+      Fail(value.status().code(), value.status().message());
+      return T{};
+    }
+    return std::nullopt;
+  }
+
+  int64_t Int(Names names, std::optional<int64_t> otherwise = {}) { return Read<int64_t>(names, otherwise); }
+  float Float(Names names, std::optional<double> otherwise = {}) {
+    return static_cast<float>(Read<double>(names, otherwise));
+  }
+  bool Bool(Names names, bool otherwise) { return Read<bool>(names, otherwise); }
+
+  // Fails if the key is there with another value.
+  template <class T>
+  void Only(std::string_view name, T value) {
+    const T found = Find<T>(name).value_or(value);
+    if (found != value) {
+      Fail(Code::kUnsupported, fmt::format("{} is {}, glint runs {}", name, Shown(found), Shown(value)));
+    }
   }
 
  private:
-  static const json::value* Inside(const json::object& place, std::string_view name) {
-    const size_t dot = name.find('.');
-    const json::value* found = place.if_contains(name.substr(0, dot));
-    if (found == nullptr || found->is_null()) return nullptr;
-    if (dot == std::string_view::npos) return found;
-    return found->is_object() ? Inside(found->get_object(), name.substr(dot + 1)) : nullptr;
+  template <class T>
+  static std::string Shown(const T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      return Quoted(value);
+    } else {
+      return fmt::format("{}", value);
+    }
   }
 
-  template <class T, class Convert>
-  T Read(Names names, std::optional<T> otherwise, std::string_view wanted, Convert convert) {
+  template <class T>
+  T Read(Names names, std::optional<T> otherwise) {
     std::optional<T> value;
     std::string_view from;
     for (const std::string_view name : names) {
-      const json::value* found = Find(name);
-      if (found == nullptr) continue;
-      const std::optional<T> converted = convert(*found);
-      if (!converted) {
-        Fail(Code::kBadFile, fmt::format("{}: wanted {}", name, wanted));
-        return T{};
+      const std::optional<T> found = Find<T>(name);
+      if (!found) continue;
+      if (value && *value != *found) {
+        Fail(Code::kBadFile, fmt::format("{} is {}, but {} is {}", from, *value, name, *found));
       }
-      if (value && *value != *converted) {
-        Fail(Code::kBadFile, fmt::format("{} is {}, but {} is {}", from, *value, name, *converted));
-      }
-      if (!value) value = converted, from = name;
+      if (!value) value = found, from = name;
     }
     if (value) return *value;
     if (otherwise) return *otherwise;
@@ -123,8 +89,8 @@ class Config {
     return T{};
   }
 
-  std::string path_;
-  std::vector<const json::object*> places_;
+  const JsonFile& file_;
+  std::vector<const Json*> places_;
   Status status_;
 };
 
@@ -132,7 +98,7 @@ constexpr int64_t kMostLayers = 4096;
 
 void ReadMixers(Config& config, HParams& hp) {
   const auto layers = static_cast<size_t>(hp.layers);
-  if (const auto types = config.Strings("layer_types")) {
+  if (const auto types = config.Find<std::vector<std::string>>("layer_types")) {
     if (types->size() < layers) {
       return config.Fail(Code::kBadFile,
                          fmt::format("layer_types has {} entries, wanted {}", types->size(), layers));
@@ -151,14 +117,15 @@ void ReadMixers(Config& config, HParams& hp) {
     }
     return;
   }
-  const auto kda = config.Ints("linear_attn_config.kda_layers");
+  const auto kda = config.Find<std::vector<int64_t>>("linear_attn_config.kda_layers");
   if (!kda) {
     return config.Fail(
         Code::kBadFile,
         "the layer schedule is missing: neither layer_types nor linear_attn_config.kda_layers");
   }
   // Lists of this kind count from 0 or from 1; together with the other list they show which.
-  const auto dsa = config.Ints("linear_attn_config.full_attn_layers").value_or(std::vector<int64_t>{});
+  const auto dsa = config.Find<std::vector<int64_t>>("linear_attn_config.full_attn_layers")
+                       .value_or(std::vector<int64_t>{});
   std::vector<int64_t> all = *kda;
   all.insert(all.end(), dsa.begin(), dsa.end());
   std::sort(all.begin(), all.end());
@@ -178,7 +145,7 @@ void ReadMixers(Config& config, HParams& hp) {
 
 void ReadFfns(Config& config, HParams& hp) {
   const auto layers = static_cast<size_t>(hp.layers);
-  if (const auto types = config.Strings("mlp_layer_types")) {
+  if (const auto types = config.Find<std::vector<std::string>>("mlp_layer_types")) {
     if (types->size() < layers) {
       return config.Fail(Code::kBadFile,
                          fmt::format("mlp_layer_types has {} entries, wanted {}", types->size(), layers));
@@ -207,16 +174,9 @@ void ReadFfns(Config& config, HParams& hp) {
   hp.routed_scale = config.Float({"routed_scaling_factor"});
   hp.norm_topk = config.Bool({"norm_topk_prob"}, true);
   hp.swiglu_limit = config.Float({"swiglu_limit"}, std::numeric_limits<float>::infinity());
-  config.Only<int64_t>("n_group", 1, config.Int({"n_group"}, 1));
-  if (const json::value* scoring = config.Find("scoring_func")) {
-    if (!scoring->is_string() || scoring->get_string() != "sigmoid") {
-      config.Fail(Code::kUnsupported, "scoring_func: glint runs sigmoid");
-    }
-  }
-  if (const json::value* act = config.Find("hidden_act")) {
-    if (!act->is_string() || act->get_string() != "silu")
-      config.Fail(Code::kUnsupported, "hidden_act: glint runs silu");
-  }
+  config.Only<int64_t>("n_group", 1);
+  config.Only<std::string>("scoring_func", "sigmoid");
+  config.Only<std::string>("hidden_act", "silu");
 }
 
 void ReadKda(Config& config, HParams& hp) {
@@ -238,13 +198,13 @@ void ReadDsa(Config& config, HParams& hp) {
   hp.index_kpool =
       config.Int({"index_kpool"});  // the class default, 16, is not the released model's 4: never assumed
   hp.block = GridBlock(hp.index_kpool);
-  config.Only<int64_t>("qk_rope_head_dim", 0, config.Int({"qk_rope_head_dim"}, 0));
-  config.Only("index_kpool_compress", true, config.Bool({"index_kpool_compress"}, true));
-  config.Only("index_kpool_always_select_tail", true, config.Bool({"index_kpool_always_select_tail"}, true));
-  config.Only("mla_use_nope", true, config.Bool({"mla_use_nope"}, true));
-  config.Only("attention_bias", false, config.Bool({"attention_bias"}, false));
-  config.Only("tie_word_embeddings", false, config.Bool({"tie_word_embeddings"}, false));
-  if (const auto types = config.Strings("indexer_types")) {
+  config.Only<int64_t>("qk_rope_head_dim", 0);
+  config.Only("index_kpool_compress", true);
+  config.Only("index_kpool_always_select_tail", true);
+  config.Only("mla_use_nope", true);
+  config.Only("attention_bias", false);
+  config.Only("tie_word_embeddings", false);
+  if (const auto types = config.Find<std::vector<std::string>>("indexer_types")) {
     for (const std::string& type : *types) {
       if (type != "full")
         config.Fail(Code::kUnsupported,
@@ -255,20 +215,15 @@ void ReadDsa(Config& config, HParams& hp) {
 
 }  // namespace
 
-Result<HParams> ParseHfConfig(std::string_view text, const std::string& path, std::string& mtp_flaw) {
-  json::error_code error;
-  const json::value root = json::parse(json::string_view(text.data(), text.size()), error);
-  if (error || !root.is_object()) {
-    return Status(Code::kBadFile, fmt::format("{}: not a JSON object{}{}", path, error ? ": " : "",
-                                              error ? error.message() : ""));
-  }
-  Config config(root.get_object(), path);
-  const json::value* type = root.get_object().if_contains("model_type");
-  if (type == nullptr || !type->is_string() || !type->get_string().starts_with("glm5_next")) {
+Result<HParams> ReadHfConfig(const JsonFile& file, std::string& mtp_flaw) {
+  const std::string& path = file.name();
+  const auto type = file.Get<std::string>("model_type");
+  if (!type.ok() || !type->starts_with("glm5_next")) {
     return Status(Code::kUnsupported,
-                  fmt::format("{}: model_type is not glm5_next, the only one glint runs", path));
+                  fmt::format("{}: model_type is {}; glint runs glm5_next", path,
+                              type.ok() ? Quoted(*type) : std::string("missing or no string")));
   }
-
+  Config config(file);
   HParams hp;
   hp.vocab_size = config.Int({"vocab_size"});
   hp.hidden = config.Int({"hidden_size"});
