@@ -29,8 +29,14 @@ class Json {
   // Numbers without point and exponent that fit are integers; all others are doubles, correctly rounded.
   using Data = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object>;
 
-  Json() = default;
-  explicit Json(Data data) : data_(std::move(data)) {}
+  // Defined below, where Member is complete.
+  Json() noexcept;
+  explicit Json(Data data);
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
 
   Kind kind() const;
   const Data& data() const { return data_; }
@@ -58,6 +64,14 @@ struct Json::Member {
   std::string key;
   Json value;
 };
+
+inline Json::Json() noexcept = default;
+inline Json::Json(Data data) : data_(std::move(data)) {}
+inline Json::Json(const Json&) = default;
+inline Json::Json(Json&&) noexcept = default;
+inline Json& Json::operator=(const Json&) = default;
+inline Json& Json::operator=(Json&&) noexcept = default;
+inline Json::~Json() = default;
 
 std::string_view Name(Json::Kind kind);  // "an object", "a string", ...
 
