@@ -96,6 +96,22 @@ TEST_P(DamagedFiles, SafetensorsAreRefusedOrHarmless) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, DamagedFiles, testing::Values(1, 0));  // 0: another each time
 
+// A real model's file: many tensors, where the generator must pick.
+TEST(DamagedModel, SafetensorsAreRefusedOrHarmless) {
+  TempDir dir;
+  unsigned touched = 0;
+  const auto good = ReadFile(std::string(GLINT_TEST_DATA) + "/reference/tile/weights.safetensors");
+  ASSERT_TRUE(good.ok()) << good.status().message();
+  for (const Damage& damage : test::DamageSafetensors(*good, 1)) {
+    SCOPED_TRACE(damage.what);
+    const std::string bytes = damage.make(*good), path = dir.Write("bad.safetensors", bytes);
+    const auto file = SafeTensors::OpenFile(path);
+    ExpectHonest(damage, file.status(), path);
+    if (!file.ok()) continue;
+    for (const SafeTensor& tensor : file->tensors()) ExpectInside(tensor, bytes.size(), touched);
+  }
+}
+
 // Each single bit of the header in turn.
 TEST(DamagedBits, EveryFlippedBitOfAGgufHeader) {
   TempDir dir;
