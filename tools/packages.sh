@@ -6,7 +6,7 @@ say() { printf '== %s\n' "$*"; }
 
 # What a build needs, and what the tests need on top.
 build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev)
-test_packages=(libgtest-dev librapidcheck-dev python3-venv)
+test_packages=(ccache libgtest-dev python3-venv)
 
 installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == 'install ok installed' ]]; }
 
@@ -33,8 +33,8 @@ boost_json_package() {
 # install_packages NAME...: installs those that are absent. Says what it will do before it does it.
 install_packages() {
   command -v apt-get >/dev/null || die 'needs Debian 12, Ubuntu 24.04 or a relative of theirs: there is no apt-get here.
-  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit (tests: GoogleTest, RapidCheck,
-  Python 3) by hand; then: cmake --preset release && cmake --build --preset release'
+  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit (tests: GoogleTest, Python 3)
+  by hand; then: cmake --preset release && cmake --build --preset release'
   local missing=() name
   for name in "$@"; do installed "$name" || missing+=("$name"); done
   [[ ${#missing[@]} -gt 0 ]] || return 0
