@@ -7,6 +7,8 @@ namespace {
 
 // Weight rows of a thread come in multiples of this (a whole number of every kernel's row tile).
 constexpr size_t kRowGrain = 16;
+// Products smaller than this (multiply-adds, a few microseconds) are done before other threads would have begun.
+constexpr int64_t kWorthThreads = int64_t{1} << 16;
 
 void Run(const How& how, size_t n, size_t grain, const std::function<void(size_t, size_t, int)>& fn) {
   if (n == 0) return;
@@ -23,7 +25,7 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
   out.x = x;
   out.x_stride = x_stride;
   const quant::Format* const format = quant::Find(w.type);
-  if (!format || !format->integer()) return;
+  if (!format || !format->integer() || w.columns == 0) return;
   const auto blocks = static_cast<size_t>(out.padded / kDigitColumns * rows);
   out.digits.resize(blocks * kDigitColumns);
   out.scales.resize(blocks);
@@ -52,7 +54,9 @@ void Product(const How& how, const model::Matrix& w, int64_t slice, const Activa
   args.y = y;
   args.y_stride = y_stride;
   if (x.rows == 0) return;
-  Run(how, static_cast<size_t>(w.rows), kRowGrain, [&](size_t begin, size_t end, int) {
+  How run = how;
+  if (w.rows * w.columns * x.rows < kWorthThreads) run.pool = nullptr;
+  Run(run, static_cast<size_t>(w.rows), kRowGrain, [&](size_t begin, size_t end, int) {
     RowsArgs part = args;
     part.begin = static_cast<int64_t>(begin);
     part.end = static_cast<int64_t>(end);

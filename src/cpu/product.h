@@ -36,7 +36,8 @@ struct How {
 void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_stride, int64_t rows,
              Activations& out);
 
-// y[r][o] = W[slice][o] . x[r] for all rows; y_stride floats between rows of y.
+// y[r][o] = W[slice][o] . x[r] for all rows; y_stride floats between rows of y. w's format must be runnable and its columns whole
+// blocks: both are checked where a model is loaded.
 void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
              int64_t y_stride);
 // The same, preparing x itself.

@@ -7,11 +7,12 @@ namespace glint::quant {
 
 struct F32 {
   static constexpr size_t kWeights = 1, kBytes = 4;
+  // No weights may mean no memory, and memcpy wants a pointer even then.
   static void Decode(const std::byte* in, float* out, size_t weights) {
-    std::memcpy(out, in, weights * kBytes);
+    if (weights > 0) std::memcpy(out, in, weights * kBytes);
   }
   static void Encode(const float* in, std::byte* out, size_t weights) {
-    std::memcpy(out, in, weights * kBytes);
+    if (weights > 0) std::memcpy(out, in, weights * kBytes);
   }
 };
 

@@ -269,8 +269,8 @@ TEST_P(Table, HasTheCanonicalBits) {
   const auto block = static_cast<int64_t>(format.block_weights);
   const int64_t out_sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 47, 70};
   const int64_t row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 33, 65, 70};
-  const int64_t column_sizes[] = {1,  3,   15,  16,  17,  31,   32,   33,   63,  64,
-                                  65, 100, 129, 256, 992, 1024, 1056, 2048, 2080};
+  const int64_t column_sizes[] = {0,  1,  3,   15,  16,  17,  31,   32,   33,   63,
+                                  64, 65, 100, 129, 256, 992, 1024, 1056, 2048, 2080};
   const auto pick = [&rng](const auto& list) { return list[rng() % std::size(list)]; };
   for (int repeat = 0; repeat < 60; ++repeat) {
     const bool wild = repeat % 3 == 0;
