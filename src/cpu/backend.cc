@@ -66,10 +66,20 @@ class Backend final : public plan::Backend {
     }
     for (const Step& step : plan.steps) {
       const StageFunction function = step.lever != nullptr ? Replacement(*step.lever) : Canonical(step.stage);
-      const StepContext context{
-          hp_,        weights_, step,         plan.pass,           LayerOf(step),   batch,
-          segments,   rows,     HowFor(step), plan.buffers.places, buffers_.data(), scratch_,
-          per_worker_};
+      const StepContext context{hp_,
+                                weights_,
+                                step,
+                                plan.pass,
+                                LayerOf(step),
+                                batch,
+                                segments,
+                                rows,
+                                HowFor(step),
+                                plan.buffers.places,
+                                buffers_.data(),
+                                scratch_,
+                                per_worker_,
+                                options_.share_all ? 0 : kWorthSharing};
       if (options_.poison) Poison(plan, step);
       function(context);
       if (observer) {

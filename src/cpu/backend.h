@@ -13,6 +13,8 @@ struct BackendOptions {
   // Fills buffers and scratch with NaN before they are written, so that a stage that reads what nobody wrote shows. For
   // tests; slow.
   bool poison = false;
+  // Hands work to other threads however little it is, so that small models exercise it too. For tests; slow.
+  bool share_all = false;
 };
 
 // hp and weights must outlive the backend. threads >= 1.

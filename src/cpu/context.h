@@ -12,6 +12,9 @@
 
 namespace glint::cpu {
 
+// Multiply-adds below which work is not worth handing to other threads: a few microseconds.
+inline constexpr int64_t kWorthSharing = 1 << 17;
+
 // Memory that a stage may use while it runs; kept between steps so that nothing is allocated in the long run.
 class Scratch {
  public:
@@ -49,8 +52,9 @@ struct StepContext {
   How how;
   std::span<const plan::BufferLayout::Place> places;
   std::byte* buffers;
-  Scratch& scratch;               // of the whole step, used outside Parallel
-  std::span<Scratch> per_worker;  // used inside Parallel; never the same object as `scratch`
+  Scratch& scratch;                       // of the whole step, used outside Parallel
+  std::span<Scratch> per_worker;          // used inside Parallel; never the same object as `scratch`
+  int64_t worth_sharing = kWorthSharing;  // tests share everything
 
   float* Floats(plan::Slot slot) const {
     return reinterpret_cast<float*>(buffers + places[static_cast<size_t>(slot)].offset);
@@ -74,6 +78,12 @@ struct StepContext {
                             fn(static_cast<int64_t>(begin), static_cast<int64_t>(end), per_worker[worker]);
                           });
   }
+  // Items of `work` multiply-adds each that are worth a thread, rounded up to a multiple of `unit`.
+  int64_t Grain(int64_t work, int64_t unit) const {
+    const int64_t items = worth_sharing / 2 / (work > 0 ? work : 1) + 1;
+    return (items + unit - 1) / unit * unit;
+  }
+
   // The same way of computing within one thread.
   How Alone() const { return {how.kernels, nullptr, how.batched}; }
 };
@@ -82,16 +92,26 @@ struct StepContext {
 class Operand {
  public:
   // x: rows x_stride floats apart. Takes two prepared activations of the scratch, from `first` on.
-  Operand(const How& how, const float* x, int64_t x_stride, int64_t rows, Scratch& scratch, size_t first = 0)
-      : how_(how), x_(x), x_stride_(x_stride), rows_(rows), scratch_(scratch), first_(first) {}
+  Operand(const StepContext& c, const How& how, const float* x, int64_t x_stride, int64_t rows,
+          Scratch& scratch, size_t first = 0)
+      : how_(how),
+        worth_sharing_(c.worth_sharing),
+        x_(x),
+        x_stride_(x_stride),
+        rows_(rows),
+        scratch_(scratch),
+        first_(first) {}
   const Activations& For(const model::Matrix& w);
   // y[r][o] = W[slice][o] . x[r]
   void Times(const model::Matrix& w, int64_t slice, float* y, int64_t y_stride) {
-    Product(how_, w, slice, For(w), y, y_stride);
+    How how = how_;
+    if (w.rows * w.columns * rows_ < worth_sharing_) how.pool = nullptr;
+    Product(how, w, slice, For(w), y, y_stride);
   }
 
  private:
   How how_;
+  int64_t worth_sharing_;
   const float* x_;
   int64_t x_stride_, rows_;
   Scratch& scratch_;

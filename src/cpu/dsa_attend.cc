@@ -28,8 +28,18 @@ void Attend(const Kernels& kernels, const float* query, const float* latent, int
     float part_sum = 0;
     for (int64_t i = begin; i < end; ++i) {
       part_sum += scores[i];
-      kernels.axpy(scores[i], latent + list[i] * rank, to, rank);
     }
+    CombineArgs args{};
+    args.a = scores + begin;
+    args.a_step = 1;
+    args.x = latent;
+    args.index = list + begin;
+    args.x_stride = rank;
+    args.n = end - begin;
+    args.dst = to;
+    args.rows = 1;
+    args.width = rank;
+    kernels.combine(args);
     if (begin == 0) {
       sum = part_sum;
     } else {
@@ -59,7 +69,7 @@ void DsaAttend(const StepContext& c) {
     float* const scores = scratch.Floats(2, width);
     float* const part = scratch.Floats(3, rank);
     for (int64_t h = begin; h < end; ++h) {
-      Operand(alone, q + h * qk, heads * qk, c.rows, scratch).Times(w.k_b, h, query, rank);
+      Operand(c, alone, q + h * qk, heads * qk, c.rows, scratch).Times(w.k_b, h, query, rank);
       for (const SegmentView& segment : c.segments) {
         const float* const latent = segment.state->Dsa(c.layer_index()).latent;
         for (int64_t r = segment.first_row; r < segment.first_row + segment.rows; ++r) {
@@ -67,7 +77,7 @@ void DsaAttend(const StepContext& c) {
                  scores, part, mix + r * rank);
         }
       }
-      Operand(alone, mix, rank, c.rows, scratch).Times(w.v_b, h, attended + h * v, heads * v);
+      Operand(c, alone, mix, rank, c.rows, scratch).Times(w.v_b, h, attended + h * v, heads * v);
     }
   });
 }

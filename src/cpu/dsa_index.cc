@@ -31,9 +31,9 @@ void DsaIndex(const StepContext& c) {
   float* const key = c.Floats(plan::Slot::kIndexK);
   float* const gate = c.Floats(plan::Slot::kIndexGate);
 
-  Operand(c.how, c.Floats(plan::Slot::kQResid), c.hp.q_lora_rank, c.rows, c.scratch, 2)
+  Operand(c, c.how, c.Floats(plan::Slot::kQResid), c.hp.q_lora_rank, c.rows, c.scratch, 2)
       .Times(w.index_q_b, 0, c.Floats(plan::Slot::kIndexQ), heads * dim);
-  Operand x(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
+  Operand x(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
   x.Times(w.index_k, 0, key, dim);
   x.Times(w.index_gate, 0, gate, dim);
   x.Times(w.index_proj, 0, c.Floats(plan::Slot::kIndexW), heads);

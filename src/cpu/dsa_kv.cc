@@ -9,7 +9,7 @@ void DsaKv(const StepContext& c) {
   const auto& w = c.layer->dsa;
   const int64_t rank = c.hp.kv_lora_rank;
   float* const latent = c.Floats(plan::Slot::kLatent);
-  Operand(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch).Times(w.kv_a, 0, latent, rank);
+  Operand(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch).Times(w.kv_a, 0, latent, rank);
   for (const SegmentView& segment : c.segments) {
     float* const cache = segment.state->Dsa(c.layer_index()).latent;
     c.Parallel(segment.rows, 1, [&](int64_t begin, int64_t end, Scratch&) {

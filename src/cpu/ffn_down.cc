@@ -3,7 +3,7 @@
 namespace glint::cpu {
 
 void FfnDown(const StepContext& c) {
-  Operand(c.how, c.Floats(plan::Slot::kFfnHidden), c.hp.dense_ffn, c.rows, c.scratch)
+  Operand(c, c.how, c.Floats(plan::Slot::kFfnHidden), c.hp.dense_ffn, c.rows, c.scratch)
       .Times(c.layer->dense.down, 0, c.Floats(plan::Slot::kBranch), c.hp.hidden);
 }
 

@@ -18,8 +18,19 @@ void HcPost(const StepContext& c) {
       for (int64_t h = 0; h < n; ++h) {
         float* const out = next + h * d;
         for (int64_t i = 0; i < d; ++i) out[i] = post[r * n + h] * branch[r * d + i];
-        for (int64_t j = 0; j < n; ++j) c.how.kernels->axpy(comb[(r * n + j) * n + h], x + j * d, out, d);
       }
+      CombineArgs args{};  // destination h takes source j with comb[j][h]
+      args.a = comb + r * n * n;
+      args.a_row = 1;
+      args.a_step = n;
+      args.x = x;
+      args.x_stride = d;
+      args.n = n;
+      args.dst = next;
+      args.dst_stride = d;
+      args.rows = n;
+      args.width = d;
+      c.how.kernels->combine(args);
       std::copy(next, next + n * d, x);
     }
   });

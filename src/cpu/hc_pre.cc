@@ -54,7 +54,7 @@ void HcPre(const StepContext& c) {
   float* const comb = c.Floats(plan::Slot::kComb);
 
   float* const z = c.scratch.Floats(0, c.rows * mix);
-  Operand(c.how, streams, n * d, c.rows, c.scratch).Times(site.fn, 0, z, mix);
+  Operand(c, c.how, streams, n * d, c.rows, c.scratch).Times(site.fn, 0, z, mix);
 
   c.Parallel(c.rows, 1, [&](int64_t begin, int64_t end, Scratch&) {
     for (int64_t r = begin; r < end; ++r) {
@@ -67,11 +67,21 @@ void HcPre(const StepContext& c) {
       };
       float* const out = collapsed + r * d;
       std::fill(out, out + d, 0.0f);
+      float* const pre = zr;  // each logit is used once
       for (int64_t h = 0; h < n; ++h) {
-        const float pre = Sigmoid(logit(h, 0)) + c.hp.hc_eps;
-        c.how.kernels->axpy(pre, x + h * d, out, d);
+        pre[h] = Sigmoid(logit(h, 0)) + c.hp.hc_eps;
         post[r * n + h] = 2.0f * Sigmoid(logit(n + h, 1));
       }
+      CombineArgs args{};
+      args.a = pre;
+      args.a_step = 1;
+      args.x = x;
+      args.x_stride = d;
+      args.n = n;
+      args.dst = out;
+      args.rows = 1;
+      args.width = d;
+      c.how.kernels->combine(args);
       float* const m = comb + r * n * n;
       for (int64_t i = 0; i < n * n; ++i) m[i] = logit(2 * n + i, 2);
       Sinkhorn(m, n, c.hp.sinkhorn_iters, c.hp.hc_eps);

@@ -14,7 +14,7 @@ void HeadLogits(const StepContext& c) {
     for (int64_t i = 0; i < wanted; ++i) std::copy_n(x + c.batch.wanted[i] * d, d, gathered + i * d);
     x = gathered;
   }
-  Operand(c.how, x, d, wanted, c.scratch).Times(c.weights.head, 0, c.batch.logits, c.hp.vocab_size);
+  Operand(c, c.how, x, d, wanted, c.scratch).Times(c.weights.head, 0, c.batch.logits, c.hp.vocab_size);
 }
 
 }  // namespace glint::cpu

@@ -13,27 +13,22 @@ void KdaBlock(const StepContext& c) {
   const Kernels& kernels = *c.how.kernels;
   for (const SegmentView& segment : c.segments) {
     c.Parallel(c.hp.kda_heads, 1, [&](int64_t begin, int64_t end, Scratch& scratch) {
-      float* const ke = scratch.Floats(0, 4 * block * dim);  // each [block][K]
-      float *const qe = ke + block * dim, *const m = qe + block * dim, *const o = m + block * dim;
+      float* const ke = scratch.Floats(0, 4 * block * dim + 2 * block);  // [rows][kE, qE], [rows][m, o]
+      float *const m = ke + 2 * block * dim, *const weights = m + 2 * block * dim;
       for (int64_t h = begin; h < end; ++h) {
         const GridHead head = HeadOf(c, segment, h);
         for (int64_t r = 0; r < segment.rows;) {
           const int64_t t0 = (segment.position + r) % block;
           const int64_t count = std::min(block - t0, segment.rows - r);
           for (int64_t n = 0; n < count; ++n) {
-            Decay(kernels, head, t0 + n, RowOf(c, segment, r + n, h), ke + n * dim, qe + n * dim);
+            float* const kq = ke + 2 * n * dim;
+            Decay(kernels, head, t0 + n, RowOf(c, segment, r + n, h), kq, kq + dim);
           }
-          std::fill(m, m + 2 * block * dim, 0.0f);
-          for (int64_t i = 0; i < dim; ++i) {
-            const float* const s = head.s + i * dim;
-            for (int64_t n = 0; n < count; ++n) {
-              kernels.axpy(ke[n * dim + i], s, m + n * dim, dim);
-              kernels.axpy(qe[n * dim + i], s, o + n * dim, dim);
-            }
-          }
+          ReadState(kernels, head, ke, 2 * count, m);
           for (int64_t n = 0; n < count; ++n) {
-            Finish(kernels, head, t0 + n, RowOf(c, segment, r + n, h), ke + n * dim, qe + n * dim,
-                   m + n * dim, o + n * dim);
+            const float* const kq = ke + 2 * n * dim;
+            float* const mo = m + 2 * n * dim;
+            Finish(kernels, head, t0 + n, RowOf(c, segment, r + n, h), kq, kq + dim, mo, mo + dim, weights);
           }
           if (t0 + count == block) Fold(kernels, head, block, ke);
           r += count;

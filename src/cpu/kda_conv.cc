@@ -38,33 +38,38 @@ void KdaConv(const StepContext& c) {
     const History history{u + segment.first_row * channels, kept, segment.position, layout.conv_ring,
                           channels};
 
-    // One piece of work is a head of q, k or v of a row.
-    const int64_t pieces = 3 * c.hp.kda_heads;
-    c.Parallel(segment.rows * pieces, pieces, [&](int64_t begin, int64_t end, Scratch& scratch) {
-      float* const e = scratch.Floats(0, dim);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / pieces, piece = i % pieces, part = piece / c.hp.kda_heads;
-        const int64_t channel = piece * dim;  // of the 3 * width
-        const float* const taps_of = conv[part].data() + (channel - part * width) * taps;
-        float* const out = qkv + (segment.first_row + row) * channels + channel;
-        std::fill(out, out + dim, 0.0f);
-        for (int64_t tap = 0; tap < taps; ++tap) {
-          const float* const in = history.Row(segment.position + row - (taps - 1) + tap);
-          if (in == nullptr) continue;  // fma(w, 0, acc) leaves a sum that started at +0 as it is
-          for (int64_t j = 0; j < dim; ++j)
-            out[j] = std::fma(taps_of[j * taps + tap], in[channel + j], out[j]);
-        }
-        for (int64_t j = 0; j < dim; ++j) e[j] = -out[j];
-        kernels.exp(e, e, dim);
-        for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / (1.0f + e[j]);
-        if (part == 2) continue;
-        const float norm = std::sqrt(kernels.dot16(out, out, dim) + c.hp.l2_eps);
-        for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / norm;
-        if (part == 0) {
-          for (int64_t j = 0; j < dim; ++j) out[j] = out[j] * q_scale;
-        }
-      }
-    });
+    // One piece of work is a head of q, k or v, over all rows.
+    c.Parallel(3 * c.hp.kda_heads, c.Grain(16 * dim * segment.rows, 1),
+               [&](int64_t begin, int64_t end, Scratch& scratch) {
+                 float* const e = scratch.Floats(0, (1 + taps) * dim);
+                 float* const w_by_tap = e + dim;  // [taps][dim]
+                 for (int64_t piece = begin; piece < end; ++piece) {
+                   const int64_t part = piece / c.hp.kda_heads, channel = piece * dim;  // of the 3 * width
+                   const float* const w_of = conv[part].data() + (channel - part * width) * taps;
+                   for (int64_t j = 0; j < dim; ++j) {
+                     for (int64_t tap = 0; tap < taps; ++tap) w_by_tap[tap * dim + j] = w_of[j * taps + tap];
+                   }
+                   for (int64_t row = 0; row < segment.rows; ++row) {
+                     float* const out = qkv + (segment.first_row + row) * channels + channel;
+                     std::fill(out, out + dim, 0.0f);
+                     for (int64_t tap = 0; tap < taps; ++tap) {
+                       const float* const in = history.Row(segment.position + row - (taps - 1) + tap);
+                       if (in == nullptr)
+                         continue;  // fma(w, 0, acc) leaves a sum that started at +0 as it is
+                       kernels.fma(w_by_tap + tap * dim, in + channel, out, dim);
+                     }
+                     for (int64_t j = 0; j < dim; ++j) e[j] = -out[j];
+                     kernels.exp(e, e, dim);
+                     for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / (1.0f + e[j]);
+                     if (part == 2) continue;
+                     const float norm = std::sqrt(kernels.dot16(out, out, dim) + c.hp.l2_eps);
+                     for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / norm;
+                     if (part == 0) {
+                       for (int64_t j = 0; j < dim; ++j) out[j] = out[j] * q_scale;
+                     }
+                   }
+                 }
+               });
 
     // Only now, when nobody reads the history any more, the pass's last rows take its place.
     for (int64_t r = std::max<int64_t>(0, segment.rows - layout.conv_ring); r < segment.rows; ++r) {

@@ -10,12 +10,12 @@ void KdaGates(const StepContext& c) {
   float* const beta = c.Floats(plan::Slot::kBeta);
   float* const out_gate = c.Floats(plan::Slot::kOutGate);
 
-  Operand x(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
+  Operand x(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
   x.Times(w.beta, 0, beta, heads);
   const auto low_rank = [&](const model::Matrix& a, const model::Matrix& b, float* out) {
     float* const inner = c.scratch.Floats(0, c.rows * a.rows);
     x.Times(a, 0, inner, a.rows);
-    Operand(c.how, inner, a.rows, c.rows, c.scratch, 2).Times(b, 0, out, width);
+    Operand(c, c.how, inner, a.rows, c.rows, c.scratch, 2).Times(b, 0, out, width);
   };
   low_rank(w.f_a, w.f_b, decay);
   low_rank(w.g_a, w.g_b, out_gate);

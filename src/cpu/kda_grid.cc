@@ -1,5 +1,7 @@
 #include "cpu/kda_grid.h"
 
+#include <algorithm>
+
 namespace glint::cpu {
 
 GridHead HeadOf(const StepContext& c, const SegmentView& segment, int64_t head) {
@@ -40,15 +42,46 @@ void Decay(const Kernels& kernels, const GridHead& head, int64_t t, const GridRo
   for (int64_t i = 0; i < n; ++i) kf[i] = row.k[i] * kf[i];
 }
 
+void ReadState(const Kernels& kernels, const GridHead& head, const float* weights, int64_t rows,
+               float* sums) {
+  CombineArgs args{};
+  args.a = weights;
+  args.a_row = head.dim;
+  args.a_step = 1;
+  args.x = head.s;
+  args.x_stride = head.dim;
+  args.n = head.dim;
+  args.dst = sums;
+  args.dst_stride = head.dim;
+  args.rows = rows;
+  args.width = head.dim;
+  std::fill(sums, sums + rows * head.dim, 0.0f);
+  kernels.combine(args);
+}
+
 void Finish(const Kernels& kernels, const GridHead& head, int64_t t, const GridRow& row, const float* ke,
-            const float* qe, float* m, float* o) {
+            const float* qe, float* m, float* o, float* weights) {
   const int64_t n = head.dim;
+  // The weights of the earlier rows, L for m and P for o, then both sums.
+  float* const l = weights;
+  float* const p = weights + t;
   for (int64_t s = 0; s < t; ++s) {
-    const float* const kf = head.kf + s * head.stride;
-    const float* const delta = head.delta + s * head.stride;
-    kernels.axpy(kernels.dot16(ke, kf, n), delta, m, n);
-    kernels.axpy(kernels.dot16(qe, kf, n), delta, o, n);
+    l[s] = kernels.dot16(ke, head.kf + s * head.stride, n);
+    p[s] = kernels.dot16(qe, head.kf + s * head.stride, n);
   }
+  CombineArgs args{};
+  args.a_step = 1;
+  args.x = head.delta;
+  args.x_stride = head.stride;
+  args.n = t;
+  args.rows = 1;
+  args.width = n;
+  args.a = l;
+  args.dst = m;
+  kernels.combine(args);
+  args.a = p;
+  args.dst = o;
+  kernels.combine(args);
   float* const delta = head.delta + t * head.stride;
   for (int64_t j = 0; j < n; ++j) delta[j] = row.beta * (row.v[j] - m[j]);
   kernels.axpy(kernels.dot16(qe, head.kf + t * head.stride, n), delta, o, n);
@@ -58,12 +91,20 @@ void Finish(const Kernels& kernels, const GridHead& head, int64_t t, const GridR
 void Fold(const Kernels& kernels, const GridHead& head, int64_t block, float* decay) {
   const int64_t n = head.dim;
   kernels.exp(head.g + (block - 1) * head.stride, decay, n);
+  CombineArgs args{};  // row i of S takes delta_t with weight kF_t[i]
+  args.a = head.kf;
+  args.a_row = 1;
+  args.a_step = head.stride;
+  args.x = head.delta;
+  args.x_stride = head.stride;
+  args.n = block;
+  args.dst = head.s;
+  args.dst_stride = n;
+  args.rows = n;
+  args.width = n;
+  kernels.combine(args);
   for (int64_t i = 0; i < n; ++i) {
-    float* const s = head.s + i * n;
-    for (int64_t t = 0; t < block; ++t) {
-      kernels.axpy(head.kf[t * head.stride + i], head.delta + t * head.stride, s, n);
-    }
-    for (int64_t j = 0; j < n; ++j) s[j] = decay[i] * s[j];
+    for (int64_t j = 0; j < n; ++j) head.s[i * n + j] = decay[i] * head.s[i * n + j];
   }
 }
 

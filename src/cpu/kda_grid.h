@@ -23,10 +23,12 @@ GridRow RowOf(const StepContext& c, const SegmentView& segment, int64_t row, int
 
 // Leaves G_t and kF_t of row t of the block in the state, and gives kE and qE [K].
 void Decay(const Kernels& kernels, const GridHead& head, int64_t t, const GridRow& row, float* ke, float* qe);
+// sums[r][j] = sum over i of weights[r][i] S[i][j], from +0: the part of m (with kE) and of o (with qE) that is in S.
+void ReadState(const Kernels& kernels, const GridHead& head, const float* weights, int64_t rows, float* sums);
 // Given m and o with their sums over i done: the terms of rows s <= t of the block; leaves delta_t in the
-// state and the output in row.out.
+// state and the output in row.out. weights: scratch [2 * block].
 void Finish(const Kernels& kernels, const GridHead& head, int64_t t, const GridRow& row, const float* ke,
-            const float* qe, float* m, float* o);
+            const float* qe, float* m, float* o, float* weights);
 // After the block's last row: S takes in its rows.
 void Fold(const Kernels& kernels, const GridHead& head, int64_t block, float* decay);
 

@@ -29,6 +29,19 @@ struct RowsArgs {
   int64_t y_stride;
 };
 
+// Sums of weighted rows: dst[r][j] = a[r][i] * x[i][j] added by fma, i rising, starting from what dst[r][j] holds.
+struct CombineArgs {
+  const float* a;  // a[r * a_row + i * a_step]
+  int64_t a_row, a_step;
+  const float* x;        // row i is x + (index ? index[i] : i) * x_stride
+  const int32_t* index;  // [n], or null
+  int64_t x_stride;
+  int64_t n;             // terms
+  float* dst;            // [rows], dst_stride apart; overlaps neither a nor x
+  int64_t dst_stride;
+  int64_t rows, width;
+};
+
 // One way of computing (scalar, AVX2, AVX-512, NEON).
 struct Kernels {
   const char* name;
@@ -42,6 +55,9 @@ struct Kernels {
   void (*axpy)(float a, const float* x, float* dst, int64_t n);
   // dst[i] = Exp(x[i])
   void (*exp)(const float* x, float* dst, int64_t n);
+  // dst[i] = fma(a[i], x[i], dst[i])
+  void (*fma)(const float* a, const float* x, float* dst, int64_t n);
+  void (*combine)(const CombineArgs& args);
 };
 
 const Kernels& ScalarKernels();

@@ -112,10 +112,23 @@ void ExpAll(const float* x, float* dst, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dst[i] = Exp(x[i]);
 }
 
+void Fma(const float* a, const float* x, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dst[i] = std::fma(a[i], x[i], dst[i]);
+}
+
+void Combine(const CombineArgs& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    for (int64_t i = 0; i < c.n; ++i) {
+      const float* const row = c.x + (c.index ? c.index[i] : i) * c.x_stride;
+      Axpy(c.a[r * c.a_row + i * c.a_step], row, c.dst + r * c.dst_stride, c.width);
+    }
+  }
+}
+
 }  // namespace
 
 const Kernels& ScalarKernels() {
-  static constexpr Kernels kKernels{"scalar", Rows, Round, Dot16, Axpy, ExpAll};
+  static constexpr Kernels kKernels{"scalar", Rows, Round, Dot16, Axpy, ExpAll, Fma, Combine};
   return kKernels;
 }
 

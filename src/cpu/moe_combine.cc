@@ -15,9 +15,16 @@ void MoeCombine(const StepContext& c) {
     for (int64_t r = begin; r < end; ++r) {
       float* const out = branch + r * d;
       std::fill(out, out + d, 0.0f);
-      for (int64_t k = 0; k < used; ++k) {
-        c.how.kernels->axpy(weights[r * used + k], expert_out + (r * used + k) * d, out, d);
-      }
+      CombineArgs args{};
+      args.a = weights + r * used;
+      args.a_step = 1;
+      args.x = expert_out + r * used * d;
+      args.x_stride = d;
+      args.n = used;
+      args.dst = out;
+      args.rows = 1;
+      args.width = d;
+      c.how.kernels->combine(args);
       for (int64_t i = 0; i < d; ++i) out[i] += shared[r * d + i];
     }
   });

@@ -7,9 +7,9 @@ void MoeDown(const StepContext& c) {
   const model::Matrix& w = c.layer->moe.down;
   const int64_t pairs = c.rows * c.hp.experts_used, d = c.hp.hidden;
   float* const out = c.Floats(plan::Slot::kExpertOut);  // [rows][used][D]
-  Operand x(c.how, c.Floats(plan::Slot::kMoeHidden), c.hp.expert_ffn, pairs, c.scratch);
+  Operand x(c, c.how, c.Floats(plan::Slot::kMoeHidden), c.hp.expert_ffn, pairs, c.scratch);
   const Activations& all = x.For(w);
-  ForOutputs(c, GroupByExpert(c), d,
+  ForOutputs(c, GroupByExpert(c), d, c.hp.expert_ffn,
              [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
                GroupProduct(c, w, group, begin, end, all, 1, scratch, 0, 0, out, d, false);
              });

@@ -10,9 +10,9 @@ void MoeFused(const StepContext& c) {
   const int64_t width = c.hp.expert_ffn, used = c.hp.experts_used;
   float* const hidden = c.Floats(plan::Slot::kMoeHidden);
   const Kernels& kernels = *c.how.kernels;
-  Operand x(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
+  Operand x(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
   const Activations &for_gate = x.For(w.gate), &for_up = x.For(w.up);
-  ForOutputs(c, GroupByExpert(c), width,
+  ForOutputs(c, GroupByExpert(c), width, 2 * c.hp.hidden,
              [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
                const auto n = static_cast<int64_t>(group.pairs.size());
                float* const g = scratch.Floats(2, n * width);

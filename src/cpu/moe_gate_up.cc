@@ -9,13 +9,14 @@ void MoeGateUp(const StepContext& c) {
   const int64_t width = c.hp.expert_ffn, used = c.hp.experts_used, pairs = c.rows * used;
   float* const hidden = c.Floats(plan::Slot::kMoeHidden);  // [rows][used][expert_ffn]
   float* const g = c.scratch.Floats(0, pairs * width);
-  Operand x(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
+  Operand x(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
   const auto groups = GroupByExpert(c);
   const auto product = [&](const model::Matrix& matrix, float* out) {
     const Activations& all = x.For(matrix);
-    ForOutputs(c, groups, width, [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
-      GroupProduct(c, matrix, group, begin, end, all, used, scratch, 0, 0, out, width, false);
-    });
+    ForOutputs(c, groups, width, c.hp.hidden,
+               [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
+                 GroupProduct(c, matrix, group, begin, end, all, used, scratch, 0, 0, out, width, false);
+               });
   };
   product(w.gate, g);
   product(w.up, hidden);

@@ -21,15 +21,16 @@ std::vector<ExpertGroup> GroupByExpert(const StepContext& c);
 // y[pair][o] = W[expert of the pair][o] . x[row of the pair] for outputs [begin, end) of a group's pairs, in this thread.
 // The row of a pair is pair / pairs_per_row. Rows of y are y_stride apart; y counts pairs of the pass, or, with `packed`,
 // pairs of the group. Uses two areas and a prepared activation of the scratch, from `area` and `prepared` on.
-void GroupProduct(const StepContext& c, const model::Matrix& w, const ExpertGroup& group, int64_t begin, int64_t end,
-                  const Activations& x, int64_t pairs_per_row, Scratch& scratch, size_t area, size_t prepared, float* y,
-                  int64_t y_stride, bool packed);
+void GroupProduct(const StepContext& c, const model::Matrix& w, const ExpertGroup& group, int64_t begin,
+                  int64_t end, const Activations& x, int64_t pairs_per_row, Scratch& scratch, size_t area,
+                  size_t prepared, float* y, int64_t y_stride, bool packed);
 
-// fn(group, begin, end, scratch) over outputs [0, outputs) of each group, cut anywhere.
+// fn(group, begin, end, scratch) over outputs [0, outputs) of each group, cut anywhere. Each output is a sum over `columns`.
 template <class F>
-void ForOutputs(const StepContext& c, const std::vector<ExpertGroup>& groups, int64_t outputs, F&& fn) {
-  constexpr int64_t kGrain = 32;  // outputs: 128 bytes of a row, so that threads seldom share a cache line
-  c.Parallel(static_cast<int64_t>(groups.size()) * outputs, kGrain,
+void ForOutputs(const StepContext& c, const std::vector<ExpertGroup>& groups, int64_t outputs,
+                int64_t columns, F&& fn) {
+  // 32 outputs are 128 bytes of a row: threads seldom share a cache line.
+  c.Parallel(static_cast<int64_t>(groups.size()) * outputs, c.Grain(columns, 32),
              [&](int64_t begin, int64_t end, Scratch& scratch) {
                while (begin < end) {
                  const int64_t group = begin / outputs, first = begin % outputs;

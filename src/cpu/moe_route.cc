@@ -12,7 +12,7 @@ void MoeRoute(const StepContext& c) {
   float* const logits = c.Floats(plan::Slot::kRouterLogits);
   int32_t* const ids = c.Ints(plan::Slot::kExpertIds);
   float* const weights = c.Floats(plan::Slot::kExpertWeights);
-  Operand(c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch)
+  Operand(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch)
       .Times(w.router, 0, logits, experts);
 
   c.Parallel(c.rows, 1, [&](int64_t begin, int64_t end, Scratch& scratch) {

@@ -3,7 +3,7 @@
 namespace glint::cpu {
 
 void MoeSharedDown(const StepContext& c) {
-  Operand(c.how, c.Floats(plan::Slot::kSharedHidden), c.hp.shared_ffn, c.rows, c.scratch)
+  Operand(c, c.how, c.Floats(plan::Slot::kSharedHidden), c.hp.shared_ffn, c.rows, c.scratch)
       .Times(c.layer->moe.shared_down, 0, c.Floats(plan::Slot::kSharedOut), c.hp.hidden);
 }
 

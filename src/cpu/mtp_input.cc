@@ -16,7 +16,7 @@ void MtpInput(const StepContext& c) {
       RmsNorm(*c.how.kernels, c.batch.hidden_in + r * d, w.hnorm, c.hp.rms_eps, row + d);
     }
   });
-  Operand(c.how, joined, 2 * d, c.rows, c.scratch).Times(w.eh_proj, 0, c.Floats(plan::Slot::kResidual), d);
+  Operand(c, c.how, joined, 2 * d, c.rows, c.scratch).Times(w.eh_proj, 0, c.Floats(plan::Slot::kResidual), d);
 }
 
 }  // namespace glint::cpu

@@ -113,6 +113,62 @@ void Axpy(float a, const float* x, float* dst, int64_t n) {
   for (; i < n; ++i) dst[i] = __builtin_fmaf(a, x[i], dst[i]);
 }
 
+template <class V>
+void Fma(const float* a, const float* x, float* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes)
+    V::Store(dst + i, V::Fma(V::Load(a + i), V::Load(x + i), V::Load(dst + i)));
+  for (; i < n; ++i) dst[i] = __builtin_fmaf(a[i], x[i], dst[i]);
+}
+
+// R rows of dst and C registers of columns from j on: R * C sums stay in registers over all terms.
+template <class V, int R, int C>
+inline void CombineTile(const CombineArgs& c, int64_t r, int64_t j) {
+  float* const dst = c.dst + r * c.dst_stride + j;
+  const float* const a = c.a + r * c.a_row;
+  typename V::F acc[R][C];
+  for (int o = 0; o < R; ++o)
+    for (int k = 0; k < C; ++k) acc[o][k] = V::Load(dst + o * c.dst_stride + k * V::kLanes);
+  for (int64_t i = 0; i < c.n; ++i) {
+    const float* const row = c.x + (c.index ? c.index[i] : i) * c.x_stride + j;
+    typename V::F in[C];
+#pragma GCC unroll 8
+    for (int k = 0; k < C; ++k) in[k] = V::Load(row + k * V::kLanes);
+#pragma GCC unroll 8
+    for (int o = 0; o < R; ++o) {
+      const auto weight = V::Set1(a[o * c.a_row + i * c.a_step]);
+#pragma GCC unroll 8
+      for (int k = 0; k < C; ++k) acc[o][k] = V::Fma(weight, in[k], acc[o][k]);
+    }
+  }
+  for (int o = 0; o < R; ++o)
+    for (int k = 0; k < C; ++k) V::Store(dst + o * c.dst_stride + k * V::kLanes, acc[o][k]);
+}
+
+template <class V, int R>
+inline void CombineRows(const CombineArgs& c, int64_t r) {
+  constexpr int kColumns = R == 1 ? 8 : 2;  // enough chains to hide the latency of an fma
+  int64_t j = 0;
+  for (; j + kColumns * V::kLanes <= c.width; j += kColumns * V::kLanes) CombineTile<V, R, kColumns>(c, r, j);
+  for (; j + V::kLanes <= c.width; j += V::kLanes) CombineTile<V, R, 1>(c, r, j);
+  if (j == c.width) return;
+  for (int o = 0; o < R; ++o) {
+    for (int64_t i = 0; i < c.n; ++i) {
+      const float* const row = c.x + (c.index ? c.index[i] : i) * c.x_stride;
+      const float weight = c.a[(r + o) * c.a_row + i * c.a_step];
+      float* const dst = c.dst + (r + o) * c.dst_stride;
+      for (int64_t k = j; k < c.width; ++k) dst[k] = __builtin_fmaf(weight, row[k], dst[k]);
+    }
+  }
+}
+
+template <class V>
+void Combine(const CombineArgs& c) {
+  int64_t r = 0;
+  for (; r + 4 <= c.rows; r += 4) CombineRows<V, 4>(c, r);
+  for (; r < c.rows; ++r) CombineRows<V, 1>(c, r);
+}
+
 // base/math.h, lane by lane; arguments beyond the range are computed at its ends and replaced afterwards.
 template <class V>
 inline typename V::F ExpLanes(typename V::F x) {

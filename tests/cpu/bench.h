@@ -57,7 +57,8 @@ class Bench {
                                    places_,
                                    Base(),
                                    scratch_,
-                                   per_worker_};
+                                   per_worker_,
+                                   0};
     stage(context);
   }
 

@@ -48,16 +48,21 @@ TEST_P(Pass, BitsDoNotDependOnChunksThreadsOrLevers) {
   ASSERT_TRUE(Finite(want.logits));
   std::vector<Conditions> all_conditions = {Canonical()};
   for (const int threads : {1, 2, 4}) all_conditions.push_back({threads, {}, true, false});
+  const size_t every_chunk = all_conditions.size();  // what follows is cut in two ways only
   for (const plan::Lever& lever : cpu::Levers()) {
-    if (lever.available) all_conditions.push_back({3, {{std::string(lever.name)}, {"all"}}, true, false});
-    all_conditions.push_back({3, {{}, {std::string(lever.name)}}, true, false});
+    if (lever.available) all_conditions.push_back({2, {{std::string(lever.name)}, {"all"}}, true, false});
+    all_conditions.push_back({1, {{}, {std::string(lever.name)}}, true, false});
   }
-  for (const Conditions& conditions : all_conditions) {
+  for (size_t i = 0; i < all_conditions.size(); ++i) {
+    const Conditions& conditions = all_conditions[i];
     Runner runner(model_, conditions);
     for (const size_t chunk : {size_t{1}, size_t{5}, size_t{16}, size_t{37}, tokens.size()}) {
       SCOPED_TRACE(testing::Message() << "chunk " << chunk << ", " << conditions.threads << " threads, with "
                                       << testing::PrintToString(conditions.choice.with) << ", without "
                                       << testing::PrintToString(conditions.choice.without));
+      // Every step shares its work out, however little (Runner): with 4 threads on a busy machine each meeting takes long.
+      if (conditions.threads == 4 && chunk < 16) continue;
+      if (i >= every_chunk && chunk != 5 && chunk != tokens.size()) continue;
       auto s = runner.State();
       ASSERT_TRUE(runner.TrunkInChunks(*s, tokens, chunk) == want);
     }

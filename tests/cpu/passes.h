@@ -26,7 +26,7 @@ class Runner {
       : model_(m),
         conditions_(std::move(conditions)),
         max_rows_(max_rows),
-        backend_(cpu::MakeBackend(m.hp, m.weights, conditions_.threads, {conditions_.poison})) {}
+        backend_(cpu::MakeBackend(m.hp, m.weights, conditions_.threads, {conditions_.poison, true})) {}
 
   plan::Backend& backend() { return *backend_; }
 

@@ -378,6 +378,49 @@ TEST_P(Elementwise, Dot16AxpyAndExpHaveTheCanonicalBits) {
   }
 }
 
+TEST_P(Elementwise, FmaAndCombineHaveTheCanonicalBits) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    const auto width = static_cast<size_t>(rng() % 300), terms = static_cast<size_t>(rng() % 20),
+               rows = static_cast<size_t>(rng() % 10);
+    const bool wild = repeat % 2;
+    const auto x = RandomRows(rng, width * 20 + 1, 20, wild), a = RandomRows(rng, 400, 20, wild);
+    auto want = RandomRows(rng, (width + 1) * rows + 1, 20, wild), got = want;
+    std::vector<int32_t> index(terms);
+    for (auto& i : index) i = static_cast<int32_t>(rng() % 20);
+    CombineArgs args{};
+    args.a = a.data();
+    args.a_row = repeat % 3 ? 1 : 20, args.a_step = repeat % 3 ? 20 : 1;
+    args.x = x.data(), args.x_stride = static_cast<int64_t>(width);
+    args.index = repeat % 4 ? nullptr : index.data();
+    args.n = static_cast<int64_t>(terms);
+    args.dst_stride = static_cast<int64_t>(width) + 1;
+    args.rows = static_cast<int64_t>(rows), args.width = static_cast<int64_t>(width);
+    args.dst = got.data();
+    GetParam()->combine(args);
+    // The definition, entry by entry.
+    for (size_t r = 0; r < rows; ++r) {
+      for (size_t j = 0; j < width; ++j) {
+        float& sum = want[r * (width + 1) + j];
+        for (size_t i = 0; i < terms; ++i) {
+          const size_t row = args.index ? static_cast<size_t>(index[i]) : i;
+          sum = std::fma(a[r * static_cast<size_t>(args.a_row) + i * static_cast<size_t>(args.a_step)],
+                         x[row * width + j], sum);
+        }
+      }
+    }
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(Same(want[i], got[i])) << i;
+
+    const auto n = static_cast<int64_t>(std::min<size_t>(width, 399));
+    std::vector<float> fma_want(x.begin(), x.begin() + n + 1), fma_got = fma_want;
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) fma_want[i] = std::fma(a[i], x[i], fma_want[i]);
+    GetParam()->fma(a.data(), x.data(), fma_got.data(), n);
+    for (size_t i = 0; i < fma_want.size(); ++i) ASSERT_TRUE(Same(fma_want[i], fma_got[i])) << i;
+  }
+}
+
 std::string KernelsName(const testing::TestParamInfo<const Kernels*>& info) { return info.param->name; }
 INSTANTIATE_TEST_SUITE_P(All, Elementwise, testing::ValuesIn(Tables()), KernelsName);
 
