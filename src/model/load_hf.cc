@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "gguf/safetensors.h"
 #include "model/arena.h"
 #include "model/glm_flash/hf_source.h"
@@ -20,6 +21,22 @@ struct Memory {
 
 std::string Join(const std::string& directory, std::string_view name) {
   return (std::filesystem::path(directory) / name).string();
+}
+
+// What can not stay mapped (experts, kv_b, FP8) is copied: refused, with the numbers, where there is no room for it.
+Status CheckRoom(const std::string& directory, const HParams& hp, const HfSource& source) {
+  uint64_t copies = 0;
+  for (const Tensor& tensor : ListTensors(hp)) {
+    auto located = source.Locate(tensor);
+    if (!located.ok()) return located.status();
+    if (tensor.kind->matrix != nullptr && !located->InPlace()) copies += located->CopyBytes();
+  }
+  const MemoryRoom room = AvailableMemory();
+  if (copies <= room.bytes) return {};
+  return {Code::kNoRoom,
+          fmt::format("{}: {} of weights must be copied to be run (experts, kv_b, FP8), but {} leaves {}; "
+                      "convert the checkpoint to GGUF, which is mapped",
+                      directory, FormatBytes(copies), room.limited_by, FormatBytes(room.bytes))};
 }
 
 }  // namespace
@@ -63,6 +80,7 @@ Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& option
   auto chat_template = text::ReadHfChatTemplate(directory);
   if (!chat_template.ok()) return chat_template.status();
   model.chat_template = std::move(*chat_template);
+  if (Status s = CheckRoom(directory, model.hparams, source); !s.ok()) return s;
   model.weights = EmptyWeights(model.hparams);
   if (Status s = Bind(model.hparams, source, model.weights, options.progress); !s.ok()) return s;
 

@@ -76,6 +76,10 @@ void HfTensor::ReadRow(int64_t slice, int64_t row, float* out) const {
 
 uint64_t HfTensor::StoredBytes() const { return static_cast<uint64_t>(shape.count() * BytesOf(*this)); }
 
+uint64_t HfTensor::CopyBytes() const {
+  return static_cast<uint64_t>(shape.count()) * (type == quant::Type::kF32 ? 4 : 2);
+}
+
 HfSource::HfSource(const HParams& hp, const gguf::SafeTensors& files, Arena& arena)
     : hp_(hp), files_(files), arena_(arena), prefix_("model.") {
   constexpr std::string_view kNested = "model.language_model.";
@@ -266,7 +270,7 @@ Result<Matrix> HfSource::GetMatrix(const Tensor& tensor) {
   const int64_t row_bytes = t.shape.columns * element;
   Matrix matrix{t.type,         t.shape.columns, t.shape.rows,
                 t.shape.slices, nullptr,         static_cast<size_t>(row_bytes)};
-  if (!t.fp8 && !t.transposed && t.shape.slices == 1) {
+  if (t.InPlace()) {
     matrix.data = t.parts[0].data + t.parts[0].first_row * row_bytes;
     return matrix;
   }

@@ -26,6 +26,9 @@ struct HfTensor {
 
   // Row `row` of slice `slice`, exact (FP8: code times scale, rounded once).
   void ReadRow(int64_t slice, int64_t row, float* out) const;
+  // Whether the engine can use it where it is mapped, and what a copy of it takes.
+  bool InPlace() const { return !fp8 && !transposed && shape.slices == 1; }
+  uint64_t CopyBytes() const;
   // Of its weights in the checkpoint, FP8 scales not counted.
   uint64_t StoredBytes() const;
 };
