@@ -17,8 +17,9 @@ struct ModelImpl;
 }
 
 struct ModelOptions {
-  int threads = 0;                        // 0: as many as the machine has cores for this process
-  std::vector<std::string> with = {}, without = {};  // levers by exact name (`glint plan` lists them); "all" in without
+  int threads = 0;  // 0: as many as the machine has cores for this process
+  std::vector<std::string> with = {},
+                           without = {};  // levers by exact name (`glint plan` lists them); "all" in without
   bool mtp = false;                       // bind the MTP block; an error if the file has none
   std::function<bool(uint64_t done, uint64_t total)> progress = {};  // return false to stop
 };

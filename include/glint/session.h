@@ -62,7 +62,7 @@ class Session {
   // Forgets the MTP block's rows from `position` on (drafts that were not accepted).
   Status TruncateMtp(int64_t position);
 
-  int64_t position() const;      // tokens in the sequence
+  int64_t position() const;  // tokens in the sequence
   int64_t mtp_position() const;
   int64_t capacity() const;
   std::span<const int32_t> tokens() const;

@@ -33,10 +33,10 @@ struct Message {
 };
 
 struct ChatOptions {
-  std::string reasoning_effort;     // "low", "high", anything else = the template's default (max)
+  std::string reasoning_effort;  // "low", "high", anything else = the template's default (max)
   bool add_generation_prompt = true;
   bool clear_thinking = false;
-  std::vector<std::string> tools;   // each a JSON object as the OpenAI API takes it
+  std::vector<std::string> tools;  // each a JSON object as the OpenAI API takes it
 };
 
 // A stretch of a rendered conversation. `special` text may contain control tokens; the other is a person's words and
@@ -74,13 +74,16 @@ class Tokenizer {
   TextStream Stream(bool show_special = false) const;
 
   // kUnsupported if the file's template is not one glint knows how to render.
-  Result<std::vector<ChatPart>> RenderChat(std::span<const Message> messages, const ChatOptions& options = {}) const;
-  Result<std::vector<int32_t>> EncodeChat(std::span<const Message> messages, const ChatOptions& options = {}) const;
+  Result<std::vector<ChatPart>> RenderChat(std::span<const Message> messages,
+                                           const ChatOptions& options = {}) const;
+  Result<std::vector<int32_t>> EncodeChat(std::span<const Message> messages,
+                                          const ChatOptions& options = {}) const;
 
-  int32_t size() const;                      // ids that stand for something: [0, size)
+  int32_t size() const;                       // ids that stand for something: [0, size)
   std::span<const int32_t> stop_ids() const;  // generation ends on any of them
   bool IsSpecial(int32_t id) const;
-  int32_t Find(std::string_view token) const;  // id of a special or added token by its spelling, -1 if there is none
+  int32_t Find(
+      std::string_view token) const;  // id of a special or added token by its spelling, -1 if there is none
 
  private:
   std::shared_ptr<const text::Tokenizer> tokenizer_;

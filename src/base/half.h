@@ -11,7 +11,8 @@ inline float HalfToFloat(uint16_t h) {
   const uint32_t sign = uint32_t{h & 0x8000u} << 16;
   uint32_t exponent = (h >> 10) & 31u;
   uint32_t mantissa = h & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa ? 0x400000u | mantissa << 13 : 0));
+  if (exponent == 31)
+    return std::bit_cast<float>(sign | 0x7f800000u | (mantissa ? 0x400000u | mantissa << 13 : 0));
   if (exponent == 0) {
     if (mantissa == 0) return std::bit_cast<float>(sign);
     exponent = 1;
@@ -28,7 +29,7 @@ inline uint16_t FloatToHalf(float f) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65520 and above
-  if (magnitude < 0x38800000u) {                                              // below 2^-14: subnormal
+  if (magnitude < 0x38800000u) {                                               // below 2^-14: subnormal
     // Adding 0.5 puts the wanted 10 bits at the end of the mantissa, rounded by the float unit.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));

@@ -18,8 +18,8 @@ struct BackendOptions {
 };
 
 // hp and weights must outlive the backend. threads >= 1.
-std::unique_ptr<plan::Backend> MakeBackend(const model::HParams& hp, const model::Weights& weights, int threads,
-                                           const BackendOptions& options = {});
+std::unique_ptr<plan::Backend> MakeBackend(const model::HParams& hp, const model::Weights& weights,
+                                           int threads, const BackendOptions& options = {});
 
 // The CPU's levers with what is available here; also without a model (for `glint plan` and docs).
 std::span<const plan::Lever> Levers();

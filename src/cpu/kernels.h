@@ -36,8 +36,8 @@ struct CombineArgs {
   const float* x;        // row i is x + (index ? index[i] : i) * x_stride
   const int32_t* index;  // [n], or null
   int64_t x_stride;
-  int64_t n;             // terms
-  float* dst;            // [rows], dst_stride apart; overlaps neither a nor x
+  int64_t n;   // terms
+  float* dst;  // [rows], dst_stride apart; overlaps neither a nor x
   int64_t dst_stride;
   int64_t rows, width;
 };

@@ -182,8 +182,8 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
         Code::kNoRoom,
         fmt::format("a context of {} tokens needs {} (caches and state {}, buffers {}), but {} leaves {}; "
                     "ask for a smaller context",
-                    options.context, FormatBytes(state + buffers), FormatBytes(state),
-                    FormatBytes(buffers), room.limited_by, FormatBytes(room.bytes)));
+                    options.context, FormatBytes(state + buffers), FormatBytes(state), FormatBytes(buffers),
+                    room.limited_by, FormatBytes(room.bytes)));
   }
   auto made = shared.backend->NewState(options.context, options.mtp);
   if (!made.ok()) return made.status();

@@ -30,7 +30,8 @@ class SequenceState {
   virtual int64_t capacity() const = 0;      // tokens it has room for
   virtual uint64_t bytes() const = 0;        // memory reserved
   virtual Result<std::unique_ptr<StateMark>> Mark() const = 0;
-  virtual Status Return(const StateMark& mark) = 0;  // mark taken from this sequence (or one it was cloned from)
+  virtual Status Return(
+      const StateMark& mark) = 0;  // mark taken from this sequence (or one it was cloned from)
   // Forgets tokens from `position` on. Free inside the current block of the grid; kBadInput further back.
   virtual Status Truncate(int64_t position) = 0;
   virtual Status TruncateMtp(int64_t position) = 0;
@@ -46,12 +47,12 @@ struct Segment {
 };
 
 struct Batch {
-  std::span<const int32_t> tokens;     // [rows]; in the MTP pass the *next* token of each row
-  std::span<const Segment> segments;   // cover all rows in order
-  const float* hidden_in = nullptr;    // MTP pass: [rows][D]
-  std::span<const int32_t> wanted;     // rows whose logits are wanted, ascending
-  float* logits = nullptr;             // [wanted][vocab]
-  float* final_out = nullptr;          // null, or [rows][D]: copy of the final-norm rows
+  std::span<const int32_t> tokens;    // [rows]; in the MTP pass the *next* token of each row
+  std::span<const Segment> segments;  // cover all rows in order
+  const float* hidden_in = nullptr;   // MTP pass: [rows][D]
+  std::span<const int32_t> wanted;    // rows whose logits are wanted, ascending
+  float* logits = nullptr;            // [wanted][vocab]
+  float* final_out = nullptr;         // null, or [rows][D]: copy of the final-norm rows
 };
 
 // Lets instruments and tests look at what a step left behind. Only slots the plan keeps at that step are valid.

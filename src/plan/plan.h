@@ -15,19 +15,19 @@ namespace glint::plan {
 // A faster way of doing what canonical stages define. All levers of a backend stand in one table.
 struct Lever {
   enum class Kind : uint8_t {
-    kReplace,   // implements the run of stages in `covers` in place of their canonical steps
+    kReplace,  // implements the run of stages in `covers` in place of their canonical steps
     kModifier,  // changes how the steps named in `covers` are carried out (SIMD, threads, batching); several may
                 // act on one step, beside at most one kReplace
   };
   std::string_view name;
   Kind kind;
   std::vector<Stage> covers;  // kReplace: consecutive stages; kModifier: each stage it acts on
-  bool bitwise;               // false: within `tolerance` of the canonical outputs, relative to their largest entry
+  bool bitwise;  // false: within `tolerance` of the canonical outputs, relative to their largest entry
   double tolerance;
   bool by_default;
-  int min_rows, max_rows;     // batch rows for which it applies; max_rows 0 = any
-  bool available;             // on this machine (instruction set, device)
-  std::string_view summary;   // one line for `glint plan` and docs
+  int min_rows, max_rows;    // batch rows for which it applies; max_rows 0 = any
+  bool available;            // on this machine (instruction set, device)
+  std::string_view summary;  // one line for `glint plan` and docs
 };
 
 // Which lever settings the user asked for: exact names; "all" in `without` means the canonical plan.
@@ -36,28 +36,32 @@ struct LeverChoice {
 };
 
 struct Step {
-  Stage stage;                    // first (usually only) stage served
-  std::vector<Stage> covers;      // all of them
-  int layer = -1;                 // trunk layer; hp.layers for the MTP block; -1 outside layers
+  Stage stage;                // first (usually only) stage served
+  std::vector<Stage> covers;  // all of them
+  int layer = -1;             // trunk layer; hp.layers for the MTP block; -1 outside layers
   enum class Site : uint8_t { kNone, kAttn, kFfn } site = Site::kNone;  // of hc.pre, hc.post
-  const Lever* lever = nullptr;   // the kReplace lever serving it; null = canonical
+  const Lever* lever = nullptr;  // the kReplace lever serving it; null = canonical
   std::vector<const Lever*> modifiers;
   std::vector<Slot> in, out;
   bool advances_state = false;
-  uint64_t weight_bytes = 0;      // bytes of weights it reads for one row (8 of 288 experts, one embedding row)
+  uint64_t weight_bytes = 0;  // bytes of weights it reads for one row (8 of 288 experts, one embedding row)
 };
 
 // Buffers are laid out by liveness: slots whose lives do not overlap share bytes.
 struct BufferLayout {
   // A slot may be written anew many times; its lives all lie between first_step and last_step.
-  struct Place { uint64_t offset = 0, bytes = 0; int first_step = -1, last_step = -1; };
-  std::vector<Place> places;  // [Slot::kCount]; bytes 0 = not used by this plan, or the caller's memory (logits)
+  struct Place {
+    uint64_t offset = 0, bytes = 0;
+    int first_step = -1, last_step = -1;
+  };
+  std::vector<Place>
+      places;  // [Slot::kCount]; bytes 0 = not used by this plan, or the caller's memory (logits)
   uint64_t total_bytes = 0;
 };
 
 struct Plan {
   Pass pass;
-  int max_rows;               // rows the buffers are laid out for
+  int max_rows;  // rows the buffers are laid out for
   std::vector<Step> steps;
   BufferLayout buffers;
   std::vector<const Lever*> levers;  // in use anywhere, in table order
@@ -69,8 +73,8 @@ struct PlanRequest {
   std::span<const Lever> levers;  // the backend's table; outlives the plan
   LeverChoice choice;
   Pass pass = Pass::kTrunk;
-  int rows = 1;                   // batch shape: levers with min_rows above it are not laid
-  bool keep_all = false;          // no sharing of buffers, so that every slot can be looked at after its step
+  int rows = 1;           // batch shape: levers with min_rows above it are not laid
+  bool keep_all = false;  // no sharing of buffers, so that every slot can be looked at after its step
 };
 
 // kBadInput for an unknown or unavailable lever name (the message lists the known ones) or two levers over one stage by

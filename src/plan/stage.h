@@ -13,35 +13,35 @@ enum class Pass : uint8_t { kTrunk, kMtp };
 
 // In the order of a pass. Names (Name()) are what --with, profile and docs/levers.md use.
 enum class Stage : uint8_t {
-  kEmbed,          // embed           tokens -> streams (hc_mult copies), or residual in the MTP pass
-  kHcPre,          // hc.pre          streams -> collapsed, post, comb                      spec/model.md 4.1
-  kAttnNorm,       // attn.norm       collapsed (MTP: residual) -> x
-  kKdaQkv,         // kda.qkv         x -> u                                                5.1
-  kKdaConv,        // kda.conv        u -> qkv: convolution, SiLU, q and k normalised; advances conv rows   5.1, 5.2
-  kKdaGates,       // kda.gates       x -> decay, beta, out_gate                            5.2, 5.5
-  kKdaRecur,       // kda.recur       qkv, decay, beta -> mixed; advances the grid state    docs/design.md "The grid"
-  kKdaNorm,        // kda.norm        mixed, out_gate -> mixed_normed                       5.5
-  kKdaOut,         // kda.out         mixed_normed -> branch
-  kDsaQ,           // dsa.q           x -> q_resid, q                                       6
-  kDsaKv,          // dsa.kv          x -> latent; appends latent rows                      6
-  kDsaIndex,       // dsa.index       x, q_resid -> index_q, index_k, index_gate, index_w; appends pooled keys   7.1, 7.2
-  kDsaSelect,      // dsa.select      index_q, index_w -> selected, selected_count          7.3, 7.4
-  kDsaAttend,      // dsa.attend      q, selected -> attended (absorbed form)               6
-  kDsaOut,         // dsa.out         attended -> branch
-  kHcPost,         // hc.post         streams, branch, post, comb -> streams                4.2
-  kResidual,       // residual        residual += branch (MTP block only)
-  kFfnNorm,        // ffn.norm        collapsed (MTP: residual) -> x
-  kFfnGateUp,      // ffn.gate_up     x -> ffn_hidden (clamped SwiGLU)                      8.1
-  kFfnDown,        // ffn.down        ffn_hidden -> branch
-  kMoeRoute,       // moe.route       x -> expert_ids, expert_weights                       8.2
-  kMoeGateUp,      // moe.gate_up     x, expert_ids -> moe_hidden
-  kMoeDown,        // moe.down        moe_hidden, expert_ids -> expert_out
-  kMoeSharedGateUp,// moe.shared_gate_up  x -> shared_hidden
-  kMoeSharedDown,  // moe.shared_down shared_hidden -> shared_out
-  kMoeCombine,     // moe.combine     expert_out, expert_weights, shared_out -> branch
-  kHeadNorm,       // head.norm       streams (MTP: residual) -> final, all rows            3, 10.2
-  kHeadLogits,     // head.logits     final -> logits, wanted rows only
-  kMtpInput,       // mtp.input       tokens, hidden_in -> residual                         10.2
+  kEmbed,     // embed           tokens -> streams (hc_mult copies), or residual in the MTP pass
+  kHcPre,     // hc.pre          streams -> collapsed, post, comb                      spec/model.md 4.1
+  kAttnNorm,  // attn.norm       collapsed (MTP: residual) -> x
+  kKdaQkv,    // kda.qkv         x -> u                                                5.1
+  kKdaConv,  // kda.conv        u -> qkv: convolution, SiLU, q and k normalised; advances conv rows   5.1, 5.2
+  kKdaGates,  // kda.gates       x -> decay, beta, out_gate                            5.2, 5.5
+  kKdaRecur,  // kda.recur       qkv, decay, beta -> mixed; advances the grid state    docs/design.md "The grid"
+  kKdaNorm,  // kda.norm        mixed, out_gate -> mixed_normed                       5.5
+  kKdaOut,   // kda.out         mixed_normed -> branch
+  kDsaQ,     // dsa.q           x -> q_resid, q                                       6
+  kDsaKv,    // dsa.kv          x -> latent; appends latent rows                      6
+  kDsaIndex,  // dsa.index       x, q_resid -> index_q, index_k, index_gate, index_w; appends pooled keys   7.1, 7.2
+  kDsaSelect,        // dsa.select      index_q, index_w -> selected, selected_count          7.3, 7.4
+  kDsaAttend,        // dsa.attend      q, selected -> attended (absorbed form)               6
+  kDsaOut,           // dsa.out         attended -> branch
+  kHcPost,           // hc.post         streams, branch, post, comb -> streams                4.2
+  kResidual,         // residual        residual += branch (MTP block only)
+  kFfnNorm,          // ffn.norm        collapsed (MTP: residual) -> x
+  kFfnGateUp,        // ffn.gate_up     x -> ffn_hidden (clamped SwiGLU)                      8.1
+  kFfnDown,          // ffn.down        ffn_hidden -> branch
+  kMoeRoute,         // moe.route       x -> expert_ids, expert_weights                       8.2
+  kMoeGateUp,        // moe.gate_up     x, expert_ids -> moe_hidden
+  kMoeDown,          // moe.down        moe_hidden, expert_ids -> expert_out
+  kMoeSharedGateUp,  // moe.shared_gate_up  x -> shared_hidden
+  kMoeSharedDown,    // moe.shared_down shared_hidden -> shared_out
+  kMoeCombine,       // moe.combine     expert_out, expert_weights, shared_out -> branch
+  kHeadNorm,         // head.norm       streams (MTP: residual) -> final, all rows            3, 10.2
+  kHeadLogits,       // head.logits     final -> logits, wanted rows only
+  kMtpInput,         // mtp.input       tokens, hidden_in -> residual                         10.2
   kCount
 };
 

@@ -29,7 +29,7 @@ namespace glint::model {
 namespace {
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
-constexpr uint64_t kPool = 256;  // K-quants encode about a million weights a second
+constexpr uint64_t kPool = 256;       // K-quants encode about a million weights a second
 constexpr uint64_t kFloatChunk = 32;  // weights copied at once where blocks are single weights
 
 uint64_t Mix(uint64_t z) {
