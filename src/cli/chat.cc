@@ -305,7 +305,7 @@ Work DeclareChat(Options& options) {
   options.Notes("Commands in the conversation:\n" + std::string(kHelp) +
                 "\nReasoning is shown dimmed. If stdin is not a terminal, its lines are the messages and "
                 "stdout gets the answers alone.");
-  options.Examples({"glint chat", "glint chat -m model.gguf --think low --ctx 32768",
+  options.Examples({"glint chat", "glint chat -m model.gguf --think low --ctx 4096",
                     "printf 'Tell me a story.\\n/reset\\nTell me another.\\n' | glint chat --seed 1"});
   options.Check([o]() -> Status {
     if (o->think && !IsEffort(*o->think)) {

@@ -21,6 +21,7 @@ constexpr int kFailed = 1, kUsage = 2;
 constexpr Subcommand kSubcommands[] = {
     {"run", "Continue a text, or answer one question", DeclareRun},
     {"chat", "Talk with the model", DeclareChat},
+    {"convert", "Make a GGUF file from a Hugging Face checkpoint", DeclareConvert},
     {"inspect", "Show what is in a model, and where it fits", DeclareInspect},
     {"tokenize", "Turn text into token ids", DeclareTokenize},
     {"detokenize", "Turn token ids into text", DeclareDetokenize},

@@ -117,8 +117,6 @@ Take Collect(std::vector<std::string>* values) {
   };
 }
 
-constexpr int kAnyNumber = 1 << 29;
-
 }  // namespace
 
 struct Options::Impl {
@@ -194,7 +192,10 @@ void Options::RequiredPositional(const std::string& name, std::string* value, co
 
 void Options::PositionalList(const std::string& name, std::vector<std::string>* values,
                              const std::string& help) {
-  impl_->Add(name, "", help, Collect(values))->expected(0, kAnyNumber);
+  impl_->Add(name, "", help, Collect(values))
+      ->expected(1, 1 << 29)
+      ->allow_extra_args()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void Options::Flag(const std::string& names, bool* value, const std::string& help) {

@@ -9,12 +9,12 @@
 namespace glint::cli {
 namespace {
 
-using testing::Folder;
+using test::TempDir;
 using testing::ReadAll;
 
 TEST(Npy, IsWhatNumPyDescribes) {
-  const Folder folder;
-  const std::string path = folder / "x.npy";
+  const TempDir folder;
+  const std::string path = folder.Path("x.npy");
   const std::vector<float> values{0, 1, -2.5f, 3e38f, 1e-45f, -0.0f};
   auto npy = NpyWriter::Create(path, 2, 3);
   ASSERT_TRUE(npy.ok()) << npy.status().message();
@@ -37,32 +37,32 @@ TEST(Npy, IsWhatNumPyDescribes) {
 
 // Header texts of every length: the data always begins at a multiple of 64.
 TEST(Npy, HeadersOfAnyLengthAlign) {
-  const Folder folder;
+  const TempDir folder;
   for (uint64_t rows = 1; rows < 100000000000; rows *= 10) {
     for (uint64_t columns = 1; columns < 10000000; columns *= 10) {
-      auto npy = NpyWriter::Create(folder / "x.npy", rows, columns);
+      auto npy = NpyWriter::Create(folder.Path("x.npy"), rows, columns);
       ASSERT_TRUE(npy.ok());
       EXPECT_FALSE(npy->Commit().ok()) << "values are missing";
     }
   }
-  auto npy = NpyWriter::Create(folder / "x.npy", UINT64_MAX, 2);
+  auto npy = NpyWriter::Create(folder.Path("x.npy"), UINT64_MAX, 2);
   EXPECT_FALSE(npy.ok());
 }
 
 TEST(Npy, RefusesMoreThanDeclared) {
-  const Folder folder;
-  auto npy = NpyWriter::Create(folder / "x.npy", 1, 2);
+  const TempDir folder;
+  auto npy = NpyWriter::Create(folder.Path("x.npy"), 1, 2);
   ASSERT_TRUE(npy.ok());
   EXPECT_EQ(npy->Append(std::vector<float>(3)).code(), Code::kInternal);
 }
 
 TEST(Npy, AnInputIsNotOverwritten) {
-  const Folder folder;
-  testing::WriteAll(folder / "in", "precious");
-  std::filesystem::create_hard_link(folder / "in", folder / "out.npy");
-  const std::vector<std::string> inputs{folder / "in"};
-  EXPECT_FALSE(NpyWriter::Create(folder / "out.npy", 1, 1, inputs).ok());
-  EXPECT_EQ(ReadAll(folder / "in"), "precious");
+  const TempDir folder;
+  folder.Write("in", "precious");
+  std::filesystem::create_hard_link(folder.Path("in"), folder.Path("out.npy"));
+  const std::vector<std::string> inputs{folder.Path("in")};
+  EXPECT_FALSE(NpyWriter::Create(folder.Path("out.npy"), 1, 1, inputs).ok());
+  EXPECT_EQ(folder.Read("in"), "precious");
 }
 
 }  // namespace

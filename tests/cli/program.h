@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -16,40 +18,18 @@
 #include <string>
 #include <vector>
 
+#include "tests/base/temp_dir.h"
+
 namespace glint::cli::testing {
 
 // Generous: it only keeps a hung program from hanging the suite.
 constexpr int kPatienceMs = 120000;
-
-// A folder that goes away with the object.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "glint-cli-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::string ReadAll(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
-}
-
-inline void WriteAll(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
 }
 
 inline std::string StoriesModel() { return GLINT_SOURCE_DIR "/models/stories/stories.gguf"; }
@@ -62,10 +42,21 @@ struct Outcome {
 };
 
 struct Setup {
-  std::string input;
-  std::vector<std::string> environment;      // NAME=VALUE, set on top of ours
+  std::string input{};
+  std::vector<std::string> environment{};    // NAME=VALUE, set on top of ours
   bool no_stdin = false, no_stdout = false;  // started with the descriptor closed
 };
+
+// One core means one thread unless --threads says otherwise: tests that run beside others don't wait for a core each.
+inline void KeepToOneCore() {
+  cpu_set_t allowed, one;
+  CPU_ZERO(&one);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int cpu = getpid() % CPU_SETSIZE;
+  while (!CPU_ISSET(cpu, &allowed)) cpu = (cpu + 1) % CPU_SETSIZE;
+  CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
 
 namespace internal {
 
@@ -75,6 +66,7 @@ namespace internal {
     const size_t equals = entry.find('=');
     setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
   }
+  if (std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end()) KeepToOneCore();
   std::vector<char*> argv{const_cast<char*>(GLINT_PROGRAM)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
