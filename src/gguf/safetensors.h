@@ -23,9 +23,8 @@ struct SafeTensor {
   int file = 0;
 };
 
-// Data lies in the file and overlaps no other. For the format's own dtypes it has the size that the shape
-// wants, and is aligned to its elements; of a dtype that glint does not know, neither is checked. Errors:
-// "FILE: tensor 'NAME': what (offset)".
+// Data lies in the file and overlaps no other; for the format's own dtypes it has the size that the shape
+// wants. It may lie at any byte: read it through copies. Errors: "FILE: tensor 'NAME': what (offset)".
 class SafeTensors {
  public:
   // One file.
