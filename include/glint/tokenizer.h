@@ -27,8 +27,8 @@ struct ToolCall {
 struct Message {
   Role role = Role::kUser;
   std::string content;
-  std::string reasoning;  // assistant only
-  std::vector<ToolCall> tool_calls;
+  std::string reasoning = {};  // assistant only
+  std::vector<ToolCall> tool_calls = {};
   std::string tool_call_id = {};  // tool results only: the id of the call they answer; may be empty
 };
 

@@ -104,11 +104,17 @@ TEST_F(OriginalStories, GreedyTexts) {
   }
 }
 
+// Training measured 24,528 positions; these are the first half of them.
 TEST_F(OriginalStories, DraftsAreAcceptedAsOftenAsInTraining) {
   const Model model = test::MustOpen(folder_, {.mtp = true});
-  const auto ids = model.tokenizer().Encode(Data("valid_start.txt"));
-  // 1,023 positions of one text have a standard error of 1.6 points; the training model's figure is of 24,528 positions of many.
-  EXPECT_NEAR(test::DraftAcceptance(model, std::span(ids).first(1024)), ReadEval().acceptance, 0.08);
+  const auto text = ReadFile(folder_ + "/valid.txt");
+  ASSERT_TRUE(text.ok());
+  const auto ids = model.tokenizer().Encode(*text);
+  double sum = 0;
+  for (size_t window = 0; window < 12; ++window) {
+    sum += test::DraftAcceptance(model, std::span(ids).subspan(window * 1024, 1024));
+  }
+  EXPECT_NEAR(sum / 12, ReadEval().acceptance, 0.03);
 }
 
 class EmbeddedStories : public testing::Test {
@@ -129,10 +135,43 @@ TEST_F(EmbeddedStories, LossStaysNearTheOriginal) {
     EXPECT_NEAR(result.windows[i], eval.window_losses[i], 0.01 * eval.window_losses[i]) << i;
 }
 
+// The original weights' drafts are accepted at 0.477 of these positions, which are harder than the rest of the text.
 TEST_F(EmbeddedStories, DraftsAreAccepted) {
   const Model model = test::MustOpen(Embedded(), {.mtp = true});
   const auto ids = model.tokenizer().Encode(Data("valid_start.txt"));
-  EXPECT_NEAR(test::DraftAcceptance(model, std::span(ids).first(1024)), ReadEval().acceptance, 0.08);
+  EXPECT_NEAR(test::DraftAcceptance(model, std::span(ids).first(1024)), 0.477, 0.03);
+}
+
+// The ids on every machine. The quantised model tells another story than the original after 15 tokens; up to there the ids
+// are transformers'.
+TEST_F(EmbeddedStories, GreedyTextStaysTheSame) {
+  const Model model = test::MustOpen(Embedded());
+  const Greedy king = ReadEval().greedy[4];
+  const std::vector<int32_t> want{259, 2685, 292,  410,  308, 835,  259, 1146, 546, 1165, 78,   85,
+                                  621, 13,   384,  2685, 308, 835,  546, 1165, 78,  85,   621,  11,
+                                  269, 259,  2685, 308,  259, 1070, 83,  3012, 292, 382,  11,   889,
+                                  348, 308,  259,  2685, 292, 259,  896, 11,   269, 259,  2685, 308};
+  EXPECT_TRUE(std::equal(want.begin(), want.begin() + 15, king.ids.begin()));
+  EXPECT_EQ(model.tokenizer().Encode(king.prompt_text), king.prompt_ids);
+  EXPECT_EQ(test::Greedy(model, king.prompt_ids, want.size()).ids, want);
+  EXPECT_EQ(
+      test::Greedy(test::MustOpen(Embedded(), {.threads = 1, .without = {"all"}}), king.prompt_ids, 8).ids,
+      std::vector<int32_t>(want.begin(), want.begin() + 8));
+}
+
+// What the program relies on when nothing is said about sampling.
+TEST_F(EmbeddedStories, SuggestsItsSampling) {
+  const Model model = test::MustOpen(Embedded(), {.mtp = true});
+  EXPECT_FLOAT_EQ(model.suggested_sampling().temperature.value_or(0), 0.7f);
+  EXPECT_FLOAT_EQ(model.suggested_sampling().top_p.value_or(0), 0.9f);
+  EXPECT_TRUE(model.has_mtp());
+  EXPECT_EQ(model.usable_vocab(), 4096);
+  const Message request{.role = Role::kUser, .content = "Tell me a story about a fox."};
+  const auto ids = model.tokenizer().EncodeChat({&request, 1});
+  ASSERT_TRUE(ids.ok()) << ids.status().message();
+  EXPECT_EQ(std::vector<int32_t>(ids->begin(), ids->begin() + 3), (std::vector<int32_t>{4080, 4082, 4085}));
+  const auto stops = model.tokenizer().stop_ids();
+  EXPECT_NE(std::find(stops.begin(), stops.end(), 4078), stops.end());
 }
 
 }  // namespace
