@@ -27,3 +27,4 @@ echo "$text"
 # The installed program finds the installed model by itself.
 cd "$work"
 [[ -n $(prefix/bin/glint run 'Once upon a time' -n 8 </dev/null) ]]
+prefix/bin/glint inspect | grep -qF "$work/prefix/share/glint/models" || { echo 'it took another model'; exit 1; }
