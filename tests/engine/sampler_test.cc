@@ -153,6 +153,31 @@ TEST(Sampler, PenaltiesOfAHandComputedCase) {
   EXPECT_EQ(winner(0, -1.01f), 3);  // 0.495
 }
 
+// Weights 1, e^-1 = 0.368, e^-2 = 0.135, e^-3 = 0.050; their sum is 1.553, the first two are 0.881 of it.
+TEST(Sampler, FiltersOfAHandComputedCase) {
+  const std::vector<float> logits{-3, 0, -2, -1};
+  const auto kept = [&](SamplerOptions options) {
+    options.seed = 5;
+    auto sampler = Make(options, 4);
+    std::set<int32_t> ids;
+    for (int i = 0; i < 2000; ++i) ids.insert(*sampler.Sample(logits));
+    return ids;
+  };
+  using Set = std::set<int32_t>;
+  EXPECT_EQ(kept({}), (Set{0, 1, 2, 3}));
+  EXPECT_EQ(kept({.min_p = 0.37f}), (Set{1}));
+  EXPECT_EQ(kept({.min_p = 0.36f}), (Set{1, 3}));
+  EXPECT_EQ(kept({.min_p = 0.13f}), (Set{1, 2, 3}));
+  EXPECT_EQ(kept({.top_p = 0.64f}), (Set{1}));
+  EXPECT_EQ(kept({.top_p = 0.65f}), (Set{1, 3}));
+  EXPECT_EQ(kept({.top_p = 0.88f}), (Set{1, 3}));
+  EXPECT_EQ(kept({.top_p = 0.89f}), (Set{1, 2, 3}));
+  EXPECT_EQ(kept({.top_k = 3}), (Set{1, 2, 3}));
+  // Top-p measures after top-k: 1 is 0.731 of the first two.
+  EXPECT_EQ(kept({.top_k = 2, .top_p = 0.72f}), (Set{1}));
+  EXPECT_EQ(kept({.top_k = 2, .top_p = 0.74f}), (Set{1, 3}));
+}
+
 TEST(Sampler, BiasComesBeforeThePenalties) {
   // -1 + 3 = 2 is positive, so the repetition penalty divides it: 1. Multiplying first would give -2 + 3 = 1
   // too, hence 4: -1 * 4 + 3 = -1 against (-1 + 3) / 4 = 0.5.
