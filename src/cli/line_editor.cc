@@ -108,6 +108,11 @@ struct LineEditor::Impl {
       if (poll(&wait, 1, 20) <= 0 || !Fill()) break;
     }
     if (length == 0) length = 1, code = 0xfffd;
+    // Ctrl-D typed ahead, while the terminal was in its usual mode, comes out of it as NUL.
+    if (code == 0) {
+      const LineInfo* line = el_line(editor);
+      if (line->lastchar == line->buffer) code = '\4';
+    }
     const char following = buffer.size() > length ? buffer[length] : '\0';
     buffer.erase(0, length);
     if (pasting && code == '\r' && following == '\n') buffer.erase(0, 1);
@@ -209,6 +214,8 @@ LineEditor::Event LineEditor::Read(const std::string& prompt, std::string* line)
 
   impl_->prompt = prompt;
   const Status bracketed = Print("\x1b[?2004h");  // the terminal marks pastes
+  // Before the prompt is drawn: libedit would take the terminal over after it, and keys typed in between go through the kernel's editing.
+  el_set(impl_->editor, EL_PREP_TERM, 1);
   int length = 0;
   const char* text = bracketed.ok() ? el_gets(impl_->editor, &length) : nullptr;
   const bool quiet = Print("\x1b[?2004l").ok();

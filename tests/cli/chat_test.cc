@@ -156,7 +156,18 @@ TEST_F(Chat, APasteOfSeveralLinesIsOneMessage) {
   ASSERT_TRUE(terminal.WaitFor("> "));
   terminal.Type("/stats\r");
   EXPECT_TRUE(terminal.WaitFor("1 turns")) << Printable(terminal.screen());
+  ASSERT_TRUE(terminal.WaitFor("> "));
   terminal.Type("\xc3\xa9\x7f/exit\r");  // a character of two bytes is one backspace
+  EXPECT_EQ(terminal.WaitForEnd(), 0) << Printable(terminal.screen());
+}
+
+// Typed while an answer was coming, and so before the prompt: Ctrl-D still leaves. Linux hands it on as NUL.
+TEST_F(Chat, CtrlDTypedAheadLeaves) {
+  OnTerminal terminal({"chat", "--seed", "1", "-n", "200"}, Home());
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("Tell me a story.\r");
+  ASSERT_TRUE(terminal.WaitFor("story.\r\n"));
+  terminal.Type("\x04");
   EXPECT_EQ(terminal.WaitForEnd(), 0) << Printable(terminal.screen());
 }
 
