@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace glint {
@@ -61,39 +62,87 @@ int CgroupCores() {
 
 }  // namespace
 
+// A part of a loop, in chunks that are taken one by one, from the first on.
+struct alignas(64) Part {
+  // Which loop it belongs to (high half) and how many of its chunks are not taken yet (low half): one word, so that a
+  // thread which comes late finds nothing to take, whatever loop is in progress by then. The loop's number wraps after 2^32
+  // loops; to be fooled, a thread would have to sleep through exactly that many between two instructions.
+  std::atomic<uint64_t> left{0};
+};
+
 struct ThreadPool::Impl {
-  // The loop in progress; written before `round` is raised, read after it was seen raised.
+  // Chunks of a part: enough for others to help where its own thread is kept from running, few enough to cost nothing.
+  static constexpr size_t kChunks = 4;
+
+  // The loop in progress. Written before the parts are filled (release), read after a chunk was taken (acquire); no
+  // loop ends before the chunks taken from it are done, so nobody reads while they are written.
   size_t n = 0, grain = 1;
   const std::function<void(size_t, size_t, int)>* fn = nullptr;
-  bool stop = false;
+  uint32_t chunks = 0;
 
-  std::atomic<uint32_t> round{0};    // raised once per loop (release): publishes the fields above
-  std::atomic<uint32_t> running{0};  // workers that have not finished it (release: publishes what fn wrote)
+  std::atomic<uint32_t> round{0};  // the loop's number; raised when its parts are filled
+  std::atomic<uint32_t> done{0};   // chunks finished (release: publishes what fn wrote)
+  std::atomic<bool> stop{false};
   bool spin = true;  // not where threads outnumber cores: a spinner would keep the worker from its core
+  std::vector<Part> parts;  // one per thread
   std::vector<std::thread> workers;
 
-  void Part(int worker) const {
-    const size_t units = n / grain + (n % grain != 0), threads = workers.size() + 1;
-    const size_t share = units / threads, extra = units % threads, w = static_cast<size_t>(worker);
-    const size_t first = w * share + std::min(w, extra), count = share + (w < extra);
-    if (count == 0) return;
-    const size_t last = first + count;
-    (*fn)(first * grain, last == units ? n : last * grain, worker);
+  // Units (grains) of a part: [first, first + count).
+  std::pair<size_t, size_t> Units(size_t part) const {
+    const size_t units = n / grain + (n % grain != 0);
+    const size_t share = units / parts.size(), extra = units % parts.size();
+    return {part * share + std::min(part, extra), share + (part < extra)};
   }
 
-  void Work(int worker) {
-    for (uint32_t seen = 0;; ++seen) {
-      WaitWhile(round, seen, spin);
-      if (stop) return;
-      Part(worker);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+  void Run(size_t part, uint32_t left, int worker) {
+    const auto [first, count] = Units(part);
+    const size_t of = std::min(count, kChunks), chunk = of - left;
+    const size_t begin = first + count * chunk / of, end = first + count * (chunk + 1) / of;
+    const uint32_t all = chunks;
+    (*fn)(begin * grain, std::min(n, end * grain), worker);
+    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == all) done.notify_one();
+  }
+
+  // Works on the loop `now`: first on the part of its own, which it worked on in the loops before, then on what
+  // others have not come to.
+  void Join(uint32_t now, int worker) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const size_t part = (static_cast<size_t>(worker) + i) % parts.size();
+      uint64_t left = parts[part].left.load(std::memory_order_acquire);
+      while (left >> 32 == now && static_cast<uint32_t>(left) != 0) {
+        if (!parts[part].left.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
+                                                    std::memory_order_acquire)) {
+          continue;
+        }
+        Run(part, static_cast<uint32_t>(left), worker);
+        left = parts[part].left.load(std::memory_order_acquire);
+      }
     }
   }
 
-  void Publish() {
-    running.store(static_cast<uint32_t>(workers.size()), std::memory_order_relaxed);
-    round.fetch_add(1, std::memory_order_release);
+  void Work(int worker) {
+    for (uint32_t seen = 0;;) {
+      WaitWhile(round, seen, spin);
+      if (stop.load(std::memory_order_acquire)) return;
+      seen = round.load(std::memory_order_acquire);
+      Join(seen, worker);
+    }
+  }
+
+  // Fills the parts and wakes the workers; returns the loop's number.
+  uint32_t Publish() {
+    const uint32_t now = round.load(std::memory_order_relaxed) + 1;
+    done.store(0, std::memory_order_relaxed);
+    chunks = 0;
+    for (size_t p = 0; p < parts.size(); ++p)
+      chunks += static_cast<uint32_t>(std::min(Units(p).second, kChunks));
+    for (size_t p = 0; p < parts.size(); ++p) {
+      parts[p].left.store(uint64_t{now} << 32 | std::min(Units(p).second, kChunks),
+                          std::memory_order_release);
+    }
+    round.store(now, std::memory_order_release);
     round.notify_all();
+    return now;
   }
 };
 
@@ -101,18 +150,20 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   const int others = std::max(threads, 1) - 1;
   impl_->spin = threads <= AvailableCores();
   impl_->workers.reserve(static_cast<size_t>(others));
-  // The vector's size is part of the split, so every worker starts before any loop does: the first Publish comes later.
   try {
     for (int i = 0; i < others; ++i)
       impl_->workers.emplace_back([impl = impl_.get(), i] { impl->Work(i + 1); });
   } catch (const std::system_error&) {
     // The system refuses more threads: go on with those there are; results do not depend on their number.
   }
+  impl_->parts =
+      std::vector<Part>(impl_->workers.size() + 1);  // no worker looks at them before the first loop
 }
 
 ThreadPool::~ThreadPool() {
-  impl_->stop = true;
-  impl_->Publish();
+  impl_->stop.store(true, std::memory_order_release);
+  impl_->round.fetch_add(1, std::memory_order_release);
+  impl_->round.notify_all();
   for (auto& worker : impl_->workers) worker.join();
 }
 
@@ -123,10 +174,9 @@ void ThreadPool::ParallelFor(size_t n, size_t grain, const std::function<void(si
   if (n == 0) return;
   if (impl_->workers.empty() || n <= grain) return fn(0, n, 0);
   impl_->n = n, impl_->grain = grain, impl_->fn = &fn;
-  impl_->Publish();
-  impl_->Part(0);
-  for (uint32_t left; (left = impl_->running.load(std::memory_order_acquire)) != 0;)
-    WaitWhile(impl_->running, left, impl_->spin);
+  impl_->Join(impl_->Publish(), 0);
+  for (uint32_t done; (done = impl_->done.load(std::memory_order_acquire)) != impl_->chunks;)
+    WaitWhile(impl_->done, done, impl_->spin);
 }
 
 int AvailableCores() {

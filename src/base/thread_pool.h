@@ -6,8 +6,10 @@
 
 namespace glint {
 
-// Splits [0, n) into one contiguous part per worker, the same split every time for the same (n, grain, threads):
-// rows of a weight stay with the core that touched them before. No result may depend on the split; glint's do not.
+// Splits [0, n) into one contiguous part per worker, the same parts every time for the same (n, grain, threads): rows of
+// a weight stay with the core that touched them before. A part is worked on in a few chunks, and who is done helps with
+// what others have not begun, so that a thread which other programs keep from its core delays nobody by more than a
+// chunk. No result may depend on who did what; glint's do not.
 // Threads: one ParallelFor at a time per pool (the engine holds it); never call it from inside the function.
 class ThreadPool {
  public:
@@ -19,8 +21,9 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls fn(begin, end, worker) on disjoint ranges that cover [0, n); range bounds are multiples of `grain` (but
-  // for n itself). worker is in [0, threads()). Returns when all are done. fn must not throw.
+  // Calls fn(begin, end, worker) on disjoint ranges that cover [0, n), any number of times per worker; range bounds are
+  // multiples of `grain` (but for n itself). worker is in [0, threads()) and names the calling thread: never in two calls at
+  // once. Returns when all are done. fn must not throw.
   void ParallelFor(size_t n, size_t grain,
                    const std::function<void(size_t begin, size_t end, int worker)>& fn);
 

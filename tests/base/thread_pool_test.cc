@@ -30,18 +30,33 @@ TEST_P(Pool, CoversEveryIndexOnceInWholeGrains) {
   }
 }
 
-TEST_P(Pool, SplitsTheSameWayEveryTimeAndEvenly) {
+// The caller takes the chunks of workers that do not come: here they can't, since they are all stuck in one chunk each until
+// everything else is done.
+TEST_P(Pool, NobodyWaitsForAThreadThatHasNotBegun) {
   ThreadPool pool(GetParam());
-  const auto split = [&] {
-    std::vector<std::pair<size_t, size_t>> parts(static_cast<size_t>(pool.threads()));
-    pool.ParallelFor(1000, 8, [&](size_t begin, size_t end, int worker) {
-      parts[static_cast<size_t>(worker)] = {begin, end};
+  constexpr size_t kN = 1000;
+  std::atomic<size_t> done{0};
+  pool.ParallelFor(kN, 1, [&](size_t begin, size_t end, int worker) {
+    if (worker != 0) {
+      while (done.load() + (end - begin) * static_cast<size_t>(pool.threads() - 1) < kN - kN / 8) {
+      }
+    }
+    done += end - begin;
+  });
+  EXPECT_EQ(done, kN);
+}
+
+TEST_P(Pool, AWorkerIsNeverInTwoCallsAtOnce) {
+  ThreadPool pool(GetParam());
+  std::vector<std::atomic<int>> inside(static_cast<size_t>(pool.threads()));
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 200; ++i) {
+    pool.ParallelFor(97, 2, [&](size_t, size_t, int worker) {
+      if (inside[static_cast<size_t>(worker)]++ != 0) ++wrong;
+      --inside[static_cast<size_t>(worker)];
     });
-    return parts;
-  };
-  const auto first = split();
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(split(), first);
-  for (const auto& [begin, end] : first) EXPECT_LE(end - begin, (1000 / 8 / GetParam() + 1) * 8u);
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 // Many short loops in a row, each reading what the one before wrote on another thread.
