@@ -87,7 +87,8 @@ TEST(SameBits, ThreadsAndCuts) {
 
 TEST(SameBits, EveryBitwiseLeverOnAndOff) {
   for (const auto& subject : Subjects()) {
-    const auto ids = std::span(subject.ids).first(std::min<size_t>(subject.ids.size(), 100));
+    // The larger model takes the shorter prompt: under a sanitizer its canonical passes are slow.
+    const auto ids = std::span(subject.ids).first(subject.name == "micro" ? 100 : 40);
     const auto want = RunAll(subject.path, {.threads = 2, .without = {"all"}}, ids, 37);
     int levers = 0;
     for (const auto& lever : cpu::Levers()) {
