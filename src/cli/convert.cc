@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/subcommand.h"
+#include "cli/terminal.h"
 #include "cli/units.h"
 
 namespace glint::cli {
@@ -58,6 +59,7 @@ Result<int> Convert(const ConvertChoice& o) {
         fmt::format("; {} tensors whose rows do not fit the type were stored in another", summary->fallbacks);
   }
   PrintError(line + "\n");
+  for (const std::string& note : summary->notes) PrintError("note: " + TerminalText(note) + "\n");
   return 0;
 }
 

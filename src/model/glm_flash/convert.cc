@@ -151,8 +151,14 @@ Status SetTokenizer(const std::string& directory, const HParams& hp, gguf::Write
 // Streams one tensor in its new type.
 class Conversion {
  public:
-  Conversion(Tensor tensor, HfTensor source, const quant::Format& format, ThreadPool& threads)
-      : tensor_(std::move(tensor)), source_(std::move(source)), format_(format), threads_(threads) {}
+  // `files` and `threads` must outlive it.
+  Conversion(Tensor tensor, HfTensor source, const gguf::SafeTensors& files, const quant::Format& format,
+             ThreadPool& threads)
+      : tensor_(std::move(tensor)),
+        source_(std::move(source)),
+        files_(files),
+        format_(format),
+        threads_(threads) {}
 
   Status operator()(const gguf::Writer::Sink& sink) const {
     const int64_t columns = source_.shape.columns;
@@ -216,13 +222,15 @@ class Conversion {
                                   ? fmt::format("slice {}, row {}, column {}", slice, row, column)
                                   : fmt::format("row {}, column {}", row, column);
     return {Code::kBadFile,
-            fmt::format("{} (from {}): {} is {}, which {} can not hold", tensor_.Name(), from.name, where,
-                        weights[static_cast<size_t>(column)],
+            fmt::format("{}: {} (from {} at offset {}): {} is {}, which {} can not hold",
+                        files_.paths()[static_cast<size_t>(from.file)], tensor_.Name(), from.name,
+                        from.offset, where, weights[static_cast<size_t>(column)],
                         tensor_.id() == TensorId::kKdaA ? "-exp(A_log)" : std::string(format_.name))};
   }
 
   Tensor tensor_;
   HfTensor source_;
+  const gguf::SafeTensors& files_;
   const quant::Format& format_;
   ThreadPool& threads_;
 };
@@ -273,7 +281,7 @@ Result<ConvertSummary> Convert(const std::string& directory, const std::string& 
     ++summary.tensors;
     summary.bytes += bytes;
     writer.AddTensor(tensor.Name(), static_cast<uint32_t>(type), tensor.Ne(), bytes,
-                     Conversion(tensor, std::move(*located), *quant::Find(type), *threads));
+                     Conversion(tensor, std::move(*located), *files, *quant::Find(type), *threads));
   }
   summary.notes = std::move(notes);
   if (Status s = writer.Write(out, Inputs(directory, *files), options.progress); !s.ok()) return s;
