@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -139,7 +140,7 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
 
-Result<std::string> ReadFile(const std::string& path, uint64_t limit) {
+Result<std::string> ReadFile(const std::string& path, uint64_t limit) try {
   const auto opened = OpenRegular(path);
   if (!opened.ok()) return opened.status();
   if (opened->size > limit) {
@@ -158,6 +159,8 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit) {
   }
   text.resize(done);
   return text;
+} catch (const std::bad_alloc&) {
+  return Status(Code::kNoRoom, fmt::format("{}: not enough memory to read it", Printable(path)));
 }
 
 bool SameFile(const std::string& a, const std::string& b) {

@@ -35,7 +35,7 @@ void Handle(int number) {
 
 void CatchInterrupts() {
   if (g_pipe[0] == -1 && pipe2(g_pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction old {};
     if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN)
       continue;  // nohup, background jobs
@@ -52,7 +52,7 @@ void CatchInterruptsForever() {
 }
 
 bool Interrupted() { return g_signal != 0; }
-bool Terminated() { return g_signal == SIGTERM; }
+bool Terminated() { return g_signal != 0 && g_signal != SIGINT; }
 int InterruptExitCode() { return 128 + (g_signal != 0 ? g_signal.load() : SIGINT); }
 
 void ClearInterrupt() {

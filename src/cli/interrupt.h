@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM as a flag that work asks for, so that it can stop cleanly and leave nothing half-written.
+// Ctrl-C, SIGTERM, SIGHUP (the terminal has gone) and SIGQUIT (Ctrl-\, which must not leave a terminal raw) as a flag that work asks for, so that it can stop cleanly and leave nothing half-written.
 #pragma once
 
 namespace glint::cli {
@@ -9,9 +9,9 @@ void CatchInterrupts();
 void CatchInterruptsForever();
 
 bool Interrupted();
-int InterruptExitCode();  // 130 for SIGINT, 143 for SIGTERM
-bool Terminated();        // SIGTERM: the whole program is meant, not the work at hand
-void ClearInterrupt();    // forgets a SIGINT; SIGTERM stays
+int InterruptExitCode();  // 130 for SIGINT, and so on: 128 and the number
+bool Terminated();        // any but SIGINT: the whole program is meant, not the work at hand
+void ClearInterrupt();    // forgets a SIGINT; the others stay
 
 // Waits until `fd` can be read (true) or Interrupted() (false). No signal is lost between looking and waiting.
 bool WaitReadable(int fd);

@@ -213,12 +213,13 @@ LineEditor::Event LineEditor::Read(const std::string& prompt, std::string* line)
   }
 
   impl_->prompt = prompt;
-  const Status bracketed = Print("\x1b[?2004h");  // the terminal marks pastes
+  const bool escapes = TakesEscapes(STDOUT_FILENO);
+  const Status bracketed = escapes ? Print("\x1b[?2004h") : Status();  // the terminal marks pastes
   // Before the prompt is drawn: libedit would take the terminal over after it, and keys typed in between go through the kernel's editing.
   el_set(impl_->editor, EL_PREP_TERM, 1);
   int length = 0;
   const char* text = bracketed.ok() ? el_gets(impl_->editor, &length) : nullptr;
-  const bool quiet = Print("\x1b[?2004l").ok();
+  const bool quiet = !escapes || Print("\x1b[?2004l").ok();
   impl_->pasting = false;
   if (impl_->interrupted) return Event::kInterrupted;
   if (!text || length <= 0 || !quiet) return Event::kEnd;

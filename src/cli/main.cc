@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,12 @@ int PrintOrFail(const std::string& command, const std::string& text) {
   return status.ok() ? 0 : kFailed;
 }
 
+// What is checked against the machine's memory fails with its numbers; this is for the rest. Files half-written are removed
+// on the way here.
+Result<int> Carefully(const Work& work) try { return work(); } catch (const std::bad_alloc&) {
+  return Status(Code::kNoRoom, "the system has no more memory to give");
+}
+
 int Dispatch(std::vector<std::string> arguments) {
   if (arguments.empty()) return PrintOrFail("glint", Overview());
   std::string name = arguments.front();
@@ -83,7 +90,7 @@ int Dispatch(std::vector<std::string> arguments) {
   if (parsed.kind == Options::Parsed::Kind::kHelp) return PrintOrFail(command, parsed.text);
   if (parsed.kind == Options::Parsed::Kind::kUsageError) return Usage(command, parsed.text);
 
-  const Result<int> result = work();
+  const Result<int> result = Carefully(work);
   if (result.ok()) return *result;
   if (Interrupted()) {
     PrintError(command + ": interrupted\n");
@@ -102,6 +109,8 @@ int Dispatch(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   glint::cli::ReserveStandardStreams();
   signal(SIGPIPE, SIG_IGN);  // a closed stdout is an error of write, seen by Print
+  signal(SIGXFSZ,
+         SIG_IGN);  // a file that may not grow further is one too; a killed program would leave it behind
   glint::cli::CatchInterrupts();
   return glint::cli::Dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
 }

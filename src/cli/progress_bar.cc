@@ -26,7 +26,7 @@ double Now() {
 
 ProgressBar::ProgressBar(std::string label, Unit unit)
     : ProgressBar(std::move(label), unit, Now, PrintError,
-                  IsTerminal(STDERR_FILENO) ? Columns(STDERR_FILENO) : 0) {}
+                  TakesEscapes(STDERR_FILENO) ? Columns(STDERR_FILENO) : 0) {}
 
 ProgressBar::ProgressBar(std::string label, Unit unit, std::function<double()> clock,
                          std::function<void(std::string_view)> draw, int columns)

@@ -17,12 +17,14 @@ int Columns(int fd) {
   return 80;
 }
 
-bool WantsColour(int fd) {
-  if (!IsTerminal(fd)) return false;
-  const char* no_colour = std::getenv("NO_COLOR");
-  if (no_colour && *no_colour) return false;
+bool TakesEscapes(int fd) {
   const char* term = std::getenv("TERM");
-  return term && std::string_view(term) != "dumb";
+  return IsTerminal(fd) && term && *term && std::string_view(term) != "dumb";
+}
+
+bool WantsColour(int fd) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return TakesEscapes(fd) && !(no_colour && *no_colour);
 }
 
 std::string TerminalText(std::string_view text) {

@@ -171,11 +171,27 @@ TEST_F(Chat, CtrlDTypedAheadLeaves) {
   EXPECT_EQ(terminal.WaitForEnd(), 0) << Printable(terminal.screen());
 }
 
+// By itself and not by the signal: the terminal gets its mode back.
 TEST_F(Chat, TerminationEndsTheProgram) {
-  OnTerminal terminal({"chat"}, Home());
+  for (const int number : {SIGTERM, SIGHUP, SIGQUIT}) {
+    OnTerminal terminal({"chat"}, Home());
+    ASSERT_TRUE(terminal.WaitFor("> "));
+    kill(terminal.child(), number);
+    EXPECT_EQ(terminal.WaitForEnd(), 128 + number);
+    EXPECT_TRUE(Has(terminal.screen(), "\x1b[?2004l")) << Printable(terminal.screen());
+  }
+}
+
+TEST_F(Chat, ADumbTerminalGetsNoEscapes) {
+  auto environment = Home();
+  environment.push_back("TERM=dumb");
+  OnTerminal terminal({"chat", "--seed", "1", "-n", "4"}, environment);
   ASSERT_TRUE(terminal.WaitFor("> "));
-  kill(terminal.child(), SIGTERM);
-  EXPECT_EQ(terminal.WaitForEnd(), 143);
+  terminal.Type("hello\r");
+  ASSERT_TRUE(terminal.WaitFor("--max-tokens reached")) << Printable(terminal.screen());
+  terminal.Type("/exit\r");
+  EXPECT_EQ(terminal.WaitForEnd(), 0);
+  EXPECT_FALSE(Has(terminal.screen(), "\x1b")) << Printable(terminal.screen());
 }
 
 TEST(ChatWithout, AModelWithoutTokenizerSaysSo) {

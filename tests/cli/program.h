@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,8 +44,9 @@ struct Outcome {
 
 struct Setup {
   std::string input{};
-  std::vector<std::string> environment{};    // NAME=VALUE, set on top of ours
-  bool no_stdin = false, no_stdout = false;  // started with the descriptor closed
+  std::vector<std::string> environment{};                           // NAME=VALUE, set on top of ours
+  bool no_stdin = false, no_stdout = false;                         // started with the descriptor closed
+  rlim_t file_bytes = RLIM_INFINITY, memory_bytes = RLIM_INFINITY;  // ulimit -f and -v
 };
 
 // One core means one thread unless --threads says otherwise: tests that run beside others don't wait for a core each.
@@ -74,6 +76,12 @@ namespace internal {
   _exit(127);
 }
 
+template <class Resource>
+void Limit(Resource resource, rlim_t most) {
+  const rlimit limit{most, RLIM_INFINITY};
+  if (most != RLIM_INFINITY) setrlimit(resource, &limit);
+}
+
 inline int CodeOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status); }
 
 }  // namespace internal
@@ -86,6 +94,7 @@ inline Outcome RunGlint(const std::vector<std::string>& arguments, const Setup& 
     dup2(in[0], 0), dup2(out[1], 1), dup2(err[1], 2);
     if (setup.no_stdin) close(0);
     if (setup.no_stdout) close(1);
+    internal::Limit(RLIMIT_FSIZE, setup.file_bytes), internal::Limit(RLIMIT_AS, setup.memory_bytes);
     internal::Become(arguments, setup.environment);
   }
   close(in[0]), close(out[1]), close(err[1]);

@@ -69,5 +69,19 @@ TEST(TokenizeWithout, AModelWithoutTokenizerSaysSo) {
   }
 }
 
+// Sparse: nothing of it is on the disk.
+TEST(TokenizeWithout, MemoryEnoughIsAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need address space of their own";
+#endif
+  const test::TempDir folder;
+  folder.Write("large", "");
+  std::filesystem::resize_file(folder.Path("large"), 900u << 20);
+  const auto o =
+      RunGlint({"tokenize", "--synthetic", "tiny", "-f", folder.Path("large")}, {.memory_bytes = 500u << 20});
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_NE(o.err.find("not enough memory"), std::string::npos) << o.err;
+}
+
 }  // namespace
 }  // namespace glint::cli
