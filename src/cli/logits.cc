@@ -13,6 +13,7 @@
 #include "cli/progress_bar.h"
 #include "cli/subcommand.h"
 #include "cli/units.h"
+#include "engine/model_impl.h"
 #include "glint/session.h"
 
 namespace glint::cli {
@@ -49,12 +50,9 @@ Result<int> Logits(const LogitsOptions& o) {
 
   const bool all = !o.rows || *o.rows == "all";
   const auto vocab = static_cast<uint64_t>(model->vocab_size());
-  std::vector<std::string> inputs;
-  if (!o.model.synthetic) {
-    const auto path = o.model.Path();
-    if (path.ok()) inputs.push_back(*path);
-  }
+  std::vector<std::string> inputs = model->impl()->data.files;
   if (o.file && *o.file != "-") inputs.push_back(*o.file);
+  if (o.ids && o.ids->starts_with('@')) inputs.push_back(o.ids->substr(1));
   auto npy = NpyWriter::Create(*o.out, all ? ids->size() : 1, vocab, inputs);
   if (!npy.ok()) return npy.status();
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <filesystem>
 
 namespace glint::model {
@@ -26,6 +27,19 @@ std::string NameFromPath(const std::string& path) {
     }
   }
   return name;
+}
+
+SamplingHints Usable(SamplingHints hints, std::vector<std::string>& notes) {
+  const auto check = [&notes](auto& hint, std::string_view name, bool usable, std::string_view wanted) {
+    if (!hint || usable) return;
+    notes.push_back(fmt::format("the suggested {} is {}, wanted {}; it is ignored", name, *hint, wanted));
+    hint.reset();
+  };
+  const float t = hints.temperature.value_or(0), p = hints.top_p.value_or(1);
+  check(hints.temperature, "temperature", std::isfinite(t) && t >= 0, "a finite number from 0 up");
+  check(hints.top_p, "top_p", p > 0 && p <= 1, "a number above 0 and at most 1");
+  check(hints.top_k, "top_k", hints.top_k.value_or(0) >= 0, "0 or more");
+  return hints;
 }
 
 Status SetTokenizer(Result<text::TokenizerData> read, const std::string& path, ModelData& model) {

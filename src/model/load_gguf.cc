@@ -14,14 +14,14 @@ struct Memory {
   Arena arena;
 };
 
-// Absent and unusable values alike are left out: they are suggestions.
-SamplingHints ReadSampling(const gguf::File& file) {
+// Absent values and those of another kind are left out: they are suggestions.
+SamplingHints ReadSampling(const gguf::File& file, std::vector<std::string>& notes) {
   SamplingHints hints;
   if (auto t = file.GetFloat("general.sampling.temp"); t.ok()) hints.temperature = static_cast<float>(*t);
   if (auto p = file.GetFloat("general.sampling.top_p"); p.ok()) hints.top_p = static_cast<float>(*p);
   if (auto k = file.GetUint("general.sampling.top_k"); k.ok() && *k <= 0x7fffffff)
     hints.top_k = static_cast<int32_t>(*k);
-  return hints;
+  return Usable(hints, notes);
 }
 
 // Own copies of the trunk's embedding and head are legal in an MTP block; the released model has none and glint uses the trunk's.
@@ -45,6 +45,7 @@ Result<ModelData> LoadGguf(const std::string& path, const LoadOptions& options) 
 
   ModelData model;
   model.origin = path;
+  model.files = memory->file.paths();
   model.dialect = read->dialect;
   model.hparams = read->hparams;
   model.notes = std::move(read->notes);
@@ -64,7 +65,7 @@ Result<ModelData> LoadGguf(const std::string& path, const LoadOptions& options) 
 
   auto name = memory->file.GetString("general.name");
   model.name = name.ok() && !name->empty() ? *name : NameFromPath(path);
-  model.sampling = ReadSampling(memory->file);
+  model.sampling = ReadSampling(memory->file, model.notes);
   model.memory = std::move(memory);
   return model;
 }

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "base/json.h"
 #include "base/memory.h"
@@ -41,16 +42,25 @@ Status CheckRoom(const std::string& directory, const HParams& hp, const HfSource
 
 }  // namespace
 
-SamplingHints ReadGenerationConfig(const std::string& directory) {
+std::vector<std::string> CheckpointFiles(const std::string& directory,
+                                         std::vector<std::string> tensor_files) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "chat_template.jinja", "model.safetensors.index.json"}) {
+    tensor_files.push_back(Join(directory, name));
+  }
+  return tensor_files;
+}
+
+SamplingHints ReadGenerationConfig(const std::string& directory, std::vector<std::string>& notes) {
   SamplingHints hints;
   auto file = ReadJson(Join(directory, "generation_config.json"));
   if (!file.ok()) return hints;
   if (auto t = file->Get<double>("temperature"); t.ok()) hints.temperature = static_cast<float>(*t);
   if (auto p = file->Get<double>("top_p"); p.ok()) hints.top_p = static_cast<float>(*p);
-  if (auto k = file->Get<int64_t>("top_k"); k.ok() && *k >= 0 && *k <= 0x7fffffff) {
+  if (auto k = file->Get<int64_t>("top_k"); k.ok() && std::in_range<int32_t>(*k)) {
     hints.top_k = static_cast<int32_t>(*k);
   }
-  return hints;
+  return Usable(hints, notes);
 }
 
 Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& options) {
@@ -66,6 +76,7 @@ Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& option
   ModelData model;
   model.name = NameFromPath(directory);
   model.origin = directory;
+  model.files = CheckpointFiles(directory, memory->files.paths());
   model.dialect = "hf";
   model.hparams = *hparams;
   HfSource source(*hparams, memory->files, memory->arena);
@@ -84,7 +95,7 @@ Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& option
   model.weights = EmptyWeights(model.hparams);
   if (Status s = Bind(model.hparams, source, model.weights, options.progress); !s.ok()) return s;
 
-  model.sampling = ReadGenerationConfig(directory);
+  model.sampling = ReadGenerationConfig(directory, model.notes);
   model.memory = std::move(memory);
   return model;
 }

@@ -20,8 +20,10 @@ struct SamplingHints {
 };
 
 struct ModelData {
-  std::string name;     // general.name, or the path's last part
-  std::string origin;   // the path or synthetic spec it was loaded from
+  std::string name;    // general.name, or the path's last part
+  std::string origin;  // the path or synthetic spec it was loaded from
+  std::vector<std::string>
+      files;            // that it was read from, or would be if they were there: no output may replace one
   std::string dialect;  // "A".."D", "hf" or "synthetic"
   HParams hparams;
   Weights weights;

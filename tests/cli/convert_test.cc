@@ -50,6 +50,30 @@ TEST(Convert, AnInputIsNeverTheOutput) {
   EXPECT_EQ(folder.Read("model.safetensors"), weights);
 }
 
+// A checkpoint whose MTP block can not be used converts without it, and says so as running it does.
+TEST(Convert, SaysWhatItLeavesOut) {
+  const TempDir folder;
+  std::filesystem::copy(testing::MicroModel(), folder.path());
+  std::string weights = folder.Read("model.safetensors");
+  const std::string name = "eh_proj.weight";
+  const size_t at = weights.find(name);
+  ASSERT_NE(at, std::string::npos);
+  weights.replace(at, name.size(), "eh_porj.weight");
+  folder.Write("model.safetensors", weights);
+  const auto o = RunGlint({"convert", folder.path(), folder.Path("out.gguf")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(Has(o.err, "note: ")) << o.err;
+  EXPECT_TRUE(Has(o.err, "eh_proj.weight is missing")) << o.err;
+}
+
+TEST(Convert, ALimitOfTheSystemIsAnErrorAndLeavesNothing) {
+  const TempDir folder;
+  const auto o = RunGlint({"convert", testing::MicroModel(), folder.Path("x.gguf")}, {.file_bytes = 100000});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(Has(o.err, "x.gguf")) << o.err;
+  EXPECT_TRUE(folder.List().empty());
+}
+
 TEST(Convert, FailuresLeaveNothing) {
   const TempDir folder, broken;
   const auto missing = RunGlint({"convert", "/no/such/folder", folder.Path("x.gguf")});

@@ -91,6 +91,22 @@ TEST(Logits, AFailureLeavesNoFile) {
   EXPECT_TRUE(folder.List().empty());
 }
 
+TEST(Logits, NoFileItReadsIsOverwritten) {
+  const TempDir folder;
+  std::filesystem::copy(testing::MicroModel(), folder.path());
+  folder.Write("generation_config.json", "{}");
+  const std::string ids = folder.Write("ids.txt", "1,2,3\n");
+  std::filesystem::create_symlink("ids.txt", folder.Path("link.npy"));
+  for (const char* out :
+       {"config.json", "generation_config.json", "model.safetensors", "ids.txt", "link.npy"}) {
+    const std::string before = folder.Read(out);
+    const auto o = RunGlint({"logits", "-m", folder.path(), "--ids", "@" + ids, "--out", folder.Path(out)});
+    EXPECT_EQ(o.code, 1) << out << ": " << o.err;
+    EXPECT_NE(o.err.find("is also an input"), std::string::npos) << o.err;
+    EXPECT_EQ(folder.Read(out), before) << out;
+  }
+}
+
 TEST(Logits, TheModelIsNotOverwritten) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
   const TempDir folder;

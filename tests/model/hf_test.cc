@@ -205,6 +205,7 @@ TEST_F(HfCheckpoint, WrongConfigsAreRefused) {
   refused("\"num_hidden_layers\": 8", "\"num_hidden_layers\": 80000000000", Code::kBadFile,
           "num_hidden_layers");
   refused("\"num_hidden_layers\": 8", "\"num_hidden_layers\": 9", Code::kBadFile, "layer_types has 8");
+  refused("\"num_hidden_layers\": 8", "\"num_hidden_layers\": 6", Code::kBadFile, "layer_types has 8");
   refused("\"hc_mult\": 4,", "", Code::kBadFile, "hc_mult");
   refused("\"full\"", "\"shared\"", Code::kUnsupported, "indexer_types");
   config_ = good.substr(0, good.size() / 2);

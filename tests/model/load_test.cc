@@ -307,6 +307,25 @@ TEST(LoadGguf, SamplingHintsAreRead) {
   EXPECT_EQ(model->sampling.top_k, 40);
 }
 
+TEST(LoadGguf, SamplingHintsOutOfRangeAreIgnoredWithANote) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [temperature, top_p] : {std::pair{-1.0f, 0.0f}, {kNan, kNan}, {INFINITY, 1.5f}}) {
+    Scratch scratch;
+    auto paths = WriteDialect(Micro(), scratch / "model",
+                              {.more = [t = temperature, p = top_p](gguf::Writer& w, const std::string&) {
+                                w.SetF32("general.sampling.temp", t);
+                                w.SetF32("general.sampling.top_p", p);
+                              }});
+    auto model = Load(paths->front());
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    EXPECT_FALSE(model->sampling.temperature.has_value());
+    EXPECT_FALSE(model->sampling.top_p.has_value());
+    ASSERT_EQ(model->notes.size(), 2u);
+    EXPECT_NE(model->notes[0].find("temperature"), std::string::npos) << model->notes[0];
+    EXPECT_NE(model->notes[1].find("top_p"), std::string::npos) << model->notes[1];
+  }
+}
+
 std::function<void(gguf::Writer&, const std::string&)> WithTokens(size_t count) {
   return [count](gguf::Writer& w, const std::string&) {
     text::TokenizerData data;

@@ -127,13 +127,14 @@ Status SetHParams(const HParams& hp, gguf::Writer& writer) {
   return {};
 }
 
-void SetGeneral(const ConvertOptions& options, const std::string& directory, gguf::Writer& writer) {
+void SetGeneral(const ConvertOptions& options, const std::string& directory, gguf::Writer& writer,
+                std::vector<std::string>& notes) {
   writer.SetString("general.architecture", "glm5next");
   writer.SetString("general.type", "model");
   writer.SetString("general.name", options.name.empty() ? NameFromPath(directory) : options.name);
   writer.SetU32("general.file_type", FileType(options.experts_set ? options.experts : options.type));
   writer.SetU32("general.quantization_version", 2);
-  const SamplingHints hints = ReadGenerationConfig(directory);
+  const SamplingHints hints = ReadGenerationConfig(directory, notes);
   if (hints.temperature) writer.SetF32("general.sampling.temp", *hints.temperature);
   if (hints.top_p) writer.SetF32("general.sampling.top_p", *hints.top_p);
   if (hints.top_k) writer.SetI32("general.sampling.top_k", *hints.top_k);
@@ -235,16 +236,6 @@ class Conversion {
   ThreadPool& threads_;
 };
 
-// What the output must not be.
-std::vector<std::string> Inputs(const std::string& directory, const gguf::SafeTensors& files) {
-  std::vector<std::string> inputs = files.paths();
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "chat_template.jinja", "model.safetensors.index.json"}) {
-    inputs.push_back((std::filesystem::path(directory) / name).string());
-  }
-  return inputs;
-}
-
 }  // namespace
 
 Result<ConvertSummary> Convert(const std::string& directory, const std::string& out,
@@ -263,7 +254,7 @@ Result<ConvertSummary> Convert(const std::string& directory, const std::string& 
   if (Status s = SettleMtp(*hparams, source, true, false, mtp_flaw, notes); !s.ok()) return s;
 
   gguf::Writer writer;
-  SetGeneral(options, directory, writer);
+  SetGeneral(options, directory, writer, notes);
   if (Status s = SetHParams(*hparams, writer); !s.ok())
     return Status(s.code(), fmt::format("{}: {}", directory, s.message()));
 
@@ -284,7 +275,8 @@ Result<ConvertSummary> Convert(const std::string& directory, const std::string& 
                      Conversion(tensor, std::move(*located), *files, *quant::Find(type), *threads));
   }
   summary.notes = std::move(notes);
-  if (Status s = writer.Write(out, Inputs(directory, *files), options.progress); !s.ok()) return s;
+  const auto inputs = CheckpointFiles(directory, files->paths());
+  if (Status s = writer.Write(out, inputs, options.progress); !s.ok()) return s;
   return summary;
 }
 

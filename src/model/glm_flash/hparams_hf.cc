@@ -96,13 +96,20 @@ class Config {
 
 constexpr int64_t kMostLayers = 4096;
 
+// A list by layer has an entry for each, and may go on with the MTP block's. One that is longer still belongs to a deeper model
+// than the one stated, which would run without its last layers and say nothing.
+bool CheckEntries(Config& config, const HParams& hp, std::string_view key, size_t entries) {
+  const auto layers = static_cast<size_t>(hp.layers);
+  if (entries == layers || entries == layers + 1) return true;
+  config.Fail(Code::kBadFile,
+              fmt::format("{} has {} entries, wanted one for each of {} layers", key, entries, layers));
+  return false;
+}
+
 void ReadMixers(Config& config, HParams& hp) {
   const auto layers = static_cast<size_t>(hp.layers);
   if (const auto types = config.Find<std::vector<std::string>>("layer_types")) {
-    if (types->size() < layers) {
-      return config.Fail(Code::kBadFile,
-                         fmt::format("layer_types has {} entries, wanted {}", types->size(), layers));
-    }
+    if (!CheckEntries(config, hp, "layer_types", types->size())) return;
     for (size_t i = 0; i < layers; ++i) {
       const std::string& type = (*types)[i];
       if (type == "linear_attention") {
@@ -146,10 +153,7 @@ void ReadMixers(Config& config, HParams& hp) {
 void ReadFfns(Config& config, HParams& hp) {
   const auto layers = static_cast<size_t>(hp.layers);
   if (const auto types = config.Find<std::vector<std::string>>("mlp_layer_types")) {
-    if (types->size() < layers) {
-      return config.Fail(Code::kBadFile,
-                         fmt::format("mlp_layer_types has {} entries, wanted {}", types->size(), layers));
-    }
+    if (!CheckEntries(config, hp, "mlp_layer_types", types->size())) return;
     for (size_t i = 0; i < layers; ++i) {
       if ((*types)[i] != "dense" && (*types)[i] != "sparse") {
         return config.Fail(Code::kUnsupported, fmt::format("mlp_layer_types[{}]: wanted dense or sparse", i));
