@@ -58,7 +58,7 @@ void ModelChoice::DeclareSource(Options& options) {
 
 void ModelChoice::DeclareLevers(Options& options) {
   options.Group("Execution");
-  options.Value("--threads", "N", &threads, 1, 4096,
+  options.Value("--threads", "N", &threads, 1, 1024,
                 "Threads to compute with; without it one per available core");
   options.List("--with", "NAME,...", &with,
                "Levers to switch on (`glint plan --levers` lists them); also $GLINT_WITH");

@@ -215,7 +215,6 @@ void Options::Value(const std::string& names, const std::string& placeholder, st
   const Take take = [value, low, high](const std::string& text) -> std::string {
     const auto number = ParseInteger(text);
     if (!number || *number < low || *number > high) {
-      if (high == INT64_MAX) return fmt::format("'{}' is not a whole number from {} up", text, low);
       return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
     }
     *value = *number;

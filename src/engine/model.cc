@@ -50,7 +50,7 @@ Status AttachTokenizer(ModelImpl& impl) {
   auto tokenizer = text::Tokenizer::Create(std::move(*impl.data.tokenizer));
   impl.data.tokenizer.reset();
   if (!tokenizer.ok()) {
-    return {tokenizer.status().code(), impl.data.origin + ": tokenizer: " + tokenizer.status().message()};
+    return {tokenizer.status().code(), impl.data.origin + ": " + tokenizer.status().message()};
   }
   const int32_t usable = (*tokenizer)->usable();
   if (usable > rows) {

@@ -107,7 +107,8 @@ Status CheckChoice(const LeverChoice& choice, std::span<const Lever> levers) {
   for (const auto& name : choice.with) {
     const auto lever = find(name);
     if (lever == levers.end()) {
-      return {Code::kBadInput, fmt::format("no lever is called '{}'; {}", name, Known(levers))};
+      return {Code::kBadInput, fmt::format("no lever is called '{}' (given outright or by GLINT_WITH); {}",
+                                           name, Known(levers))};
     }
     if (!lever->available) {
       return {Code::kBadInput,
@@ -119,7 +120,9 @@ Status CheckChoice(const LeverChoice& choice, std::span<const Lever> levers) {
   }
   for (const auto& name : choice.without) {
     if (name != "all" && find(name) == levers.end()) {
-      return {Code::kBadInput, fmt::format("no lever is called '{}'; {}; or 'all'", name, Known(levers))};
+      return {Code::kBadInput,
+              fmt::format("no lever is called '{}' (given outright or by GLINT_WITHOUT); {}; or 'all'", name,
+                          Known(levers))};
     }
   }
   return {};
