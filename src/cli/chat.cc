@@ -209,6 +209,7 @@ Status Chat::Answer(const std::string& message) {
   cli::Answer answer(model_.tokenizer(), prompt, style);
   GenerateOptions options;
   options.max_tokens = choice_.max_tokens.value_or(-1);
+  options.source = choice_.model.Source();
   options.stop_ids = model_.tokenizer().stop_ids();
   options.after_prompt = [this]() -> Status {
     auto checkpoint = session_.Checkpoint();

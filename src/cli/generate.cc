@@ -1,7 +1,10 @@
 #include "cli/generate.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
@@ -64,7 +67,16 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
       break;
     }
     const auto id = sampler.Sample(logits);
-    if (!id.ok()) return id.status();
+    if (!id.ok()) {
+      // Damage that no check of the file can see, such as a type of fewer bytes than the data has.
+      if (std::all_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
+        return Status(
+            Code::kBadFile,
+            fmt::format("{}: every logit after {} tokens is NaN, wanted numbers; weights are damaged",
+                        options.source, session.position()));
+      }
+      return id.status();
+    }
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), *id) != options.stop_ids.end()) {
       out.stop_id = *id;
       out.reason = StopReason::kStopToken;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Generation {
 struct GenerateOptions {
   int64_t max_tokens = -1;  // -1: until a stop id or until the context is full
   std::span<const int32_t> stop_ids;
+  std::string source;                    // of the model, for the error when its logits are no numbers
   std::function<Status()> after_prompt;  // called once the prompt is in the session; may be empty
 };
 

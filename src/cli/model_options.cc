@@ -74,6 +74,12 @@ Result<std::string> ModelChoice::Path() const {
   return DefaultModel();
 }
 
+std::string ModelChoice::Source() const {
+  if (synthetic) return *synthetic;
+  const auto found = Path();
+  return found.ok() ? *found : "";
+}
+
 Result<Model> ModelChoice::Open() const {
   ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
   ModelOptions options;

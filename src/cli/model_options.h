@@ -21,6 +21,8 @@ struct ModelChoice {
 
   // The file or directory named, or the default model.
   Result<std::string> Path() const;
+  // What Open() opens, for messages: the path, or the synthetic model's description.
+  std::string Source() const;
   // With a progress bar. Errors begin with the path.
   Result<Model> Open() const;
 };

@@ -177,6 +177,7 @@ Result<int> Run(const RunOptions& o) {
   };
   GenerateOptions generate;
   generate.max_tokens = max_tokens;
+  generate.source = o.model.Source();
   if (text_out && !o.ignore_stop) generate.stop_ids = model->tokenizer().stop_ids();
   const auto made = Generate(*session, *sampler, model->vocab_size(), *prompt, generate, show);
   if (!made.ok()) return made.status();

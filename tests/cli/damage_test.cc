@@ -47,6 +47,25 @@ TEST(Damaged, GgufFiles) {
   }
 }
 
+// The file is in order as such, but a matrix of float32 is said to be float16: its numbers are arbitrary bits.
+TEST(Damaged, GgufOfAnotherTypeOfTensor) {
+  const TempDir folder;
+  const std::string good = folder.Path("good.gguf"), bad = folder.Path("bad.gguf");
+  ASSERT_EQ(RunGlint({"convert", testing::MicroModel(), good, "--type", "f32"}).code, 0);
+  std::string bytes = folder.Read("good.gguf");
+  const test::damage::GgufLayout layout(bytes);
+  const auto tensor = std::find_if(layout.tensors.begin(), layout.tensors.end(), [&](const auto& t) {
+    return bytes.compare(t.text, t.dims - t.text, "blk.2.ssm_f_a.weight") == 0;
+  });
+  ASSERT_NE(tensor, layout.tensors.end());
+  ASSERT_EQ(test::damage::Get<uint32_t>(bytes, tensor->type), 0u);
+  bytes.replace(tensor->type, 4, test::damage::Raw(uint32_t{1}));
+  folder.Write("bad.gguf", bytes);
+  const auto outcome = RunGlint({"run", "-m", bad, "--ids", "1,2", "-n", "2", "--greedy"});
+  Judge(outcome, bad, true);
+  EXPECT_NE(outcome.err.find("NaN"), std::string::npos) << outcome.err;
+}
+
 TEST(Damaged, SafetensorsFiles) {
   const TempDir folder, out;
   std::filesystem::copy(testing::MicroModel(), folder.path(), std::filesystem::copy_options::recursive);
