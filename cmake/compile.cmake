@@ -12,7 +12,7 @@ target_compile_options(glint_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wnon-virtual-dtor;-Werror>)
 # g++ 12 and 13 have false positives of these in std::string, std::vector and std::optional at -O3 and under the sanitizers.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(glint_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow;-Wno-maybe-uninitialized>)
+  target_compile_options(glint_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow;-Wno-maybe-uninitialized;-Wno-array-bounds>)
 endif()
 # g++ 13.3 at -O3 takes a switch in a loop apart wrongly: `for (...) switch (type) {...}` with an unchanging `type` ran `default` for
 # the first case (seen in tests/cpu/product_test.cc; gone with this flag, and at -O2). g++ 12 does not unswitch switches. It can

@@ -4,7 +4,7 @@
 # Usage: installed_package.sh CMAKE SOURCE_DIR BINARY_DIR CXX SANITIZE
 set -euo pipefail
 cmake=$1 source=$2 build=$3 cxx=$4 sanitize=$5
-compgen -G "$source/models/*/*.gguf" >/dev/null || { echo 'no embedded model in models/'; exit 77; }
+compgen -G "$source/models/*/*.gguf" >/dev/null || { echo 'no embedded model in models/'; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the README's examples: each fenced block after a line `<!-- tested -->`, in one empty folder, with the built glint on PATH.
-# Usage: readme_examples.sh README.md GLINT. Exit 77 (skipped) without an embedded model to run them on.
+# Usage: readme_examples.sh README.md GLINT
 set -euo pipefail
 readme=$(realpath "$1") glint=$(realpath "$2")
-compgen -G "$(dirname "$readme")/models/*/*.gguf" >/dev/null || { echo 'no embedded model in models/'; exit 77; }
+compgen -G "$(dirname "$readme")/models/*/*.gguf" >/dev/null || { echo 'no embedded model in models/'; exit 1; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
