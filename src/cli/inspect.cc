@@ -487,7 +487,8 @@ Work DeclareInspect(Options& options) {
   options.Positional("FILE", &o->what,
                      "GGUF file (any shard of a set), Hugging Face directory, or one .safetensors file");
   options.Flag("--tensors", &o->tensors, "List every tensor: name, type, shape, bytes, offset");
-  options.Value("--key", "NAME", &o->key, "Print one metadata value whole, e.g. tokenizer.chat_template");
+  options.Value("--key", "NAME", &o->key,
+                "Print one metadata value whole, e.g. tokenizer.chat_template; a pipe gets its exact bytes");
   options.Flag("--json", &o->json, "Everything as one JSON object, arrays whole");
   o->model.DeclareSource(options);
   options.Notes(
