@@ -19,6 +19,7 @@
 #include "gguf/safetensors.h"
 #include "model/census.h"
 #include "model/model_data.h"
+#include "text/tokenizer.h"
 
 namespace glint::cli {
 namespace {
@@ -69,10 +70,18 @@ std::string TypeName(uint32_t type) {
 // ---- gathering
 
 void Bind(const std::string& path, Report& report) {
-  const auto data = model::Load(path);
+  auto data = model::Load(path);
   if (!data.ok()) {
     report.runnable = data.status();
     return;
+  }
+  if (data->tokenizer) {
+    const auto tokenizer = text::Tokenizer::Create(std::move(*data->tokenizer));
+    if (!tokenizer.ok()) {
+      report.runnable = {tokenizer.status().code(),
+                         fmt::format("{}: {}", path, tokenizer.status().message())};
+      return;
+    }
   }
   report.hparams = data->hparams;
   report.dialect = data->dialect;

@@ -42,13 +42,22 @@ SamplingHints Usable(SamplingHints hints, std::vector<std::string>& notes) {
   return hints;
 }
 
+namespace {
+
+// Who shows a note says of which file.
+std::string WithoutPath(const std::string& message, const std::string& path) {
+  return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
+}
+
+}  // namespace
+
 Status SetTokenizer(Result<text::TokenizerData> read, const std::string& path, ModelData& model) {
   if (!read.ok()) {
     switch (read.status().code()) {
       case Code::kNotFound:
         return {};
       case Code::kUnsupported:
-        model.notes.push_back(read.status().message() + "; only token ids can be used");
+        model.notes.push_back(WithoutPath(read.status().message(), path) + "; only token ids can be used");
         return {};
       default:
         return read.status();

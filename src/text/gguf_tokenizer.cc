@@ -37,6 +37,14 @@ std::string Place(const gguf::File& file, std::string_view key) {
   return fmt::format("{}: {}", file.paths().empty() ? "" : file.paths()[0], key);
 }
 
+// A key that a file with a tokenizer must have: without it the file is damaged, which is not the same as having none.
+template <class T>
+Result<T> Required(const gguf::File& file, const char* key, Result<T> read) {
+  if (!read.ok() && read.status().code() == Code::kNotFound)
+    return Status(Code::kBadFile, Place(file, key) + ": absent, but the file has a tokenizer");
+  return read;
+}
+
 // An id in [0, tokens), or -1 if the key is absent.
 Result<int32_t> ReadId(const gguf::File& file, const char* key, size_t tokens) {
   const auto id = file.GetUint(key);
@@ -48,7 +56,7 @@ Result<int32_t> ReadId(const gguf::File& file, const char* key, size_t tokens) {
 }
 
 Status CheckKind(const gguf::File& file) {
-  const auto model = file.GetString(kModel);
+  const auto model = Required(file, kModel, file.GetString(kModel));
   if (!model.ok()) return model.status();
   if (*model != "gpt2") {
     return {Code::kUnsupported, fmt::format("{}: {}; glint has the byte-level tokenizer alone, 'gpt2'",
@@ -64,7 +72,7 @@ Status CheckKind(const gguf::File& file) {
 }
 
 Status ReadKinds(const gguf::File& file, TokenizerData& data) {
-  const auto types = file.GetUints(kTypes);
+  const auto types = Required(file, kTypes, file.GetUints(kTypes));
   if (!types.ok()) return types.status();
   if (types->size() != data.tokens.size()) {
     return {Code::kBadFile, fmt::format("{}: {} types for {} tokens", Place(file, kTypes), types->size(),
@@ -87,7 +95,7 @@ Status ReadKinds(const gguf::File& file, TokenizerData& data) {
 }
 
 Status ReadMerges(const gguf::File& file, TokenizerData& data) {
-  const auto merges = file.GetStrings(kMerges);
+  const auto merges = Required(file, kMerges, file.GetStrings(kMerges));
   if (!merges.ok()) return merges.status();
   for (size_t i = 0; i < merges->size(); ++i) {
     const std::string& merge = (*merges)[i];
@@ -109,7 +117,7 @@ Result<TokenizerData> ReadGgufTokenizer(const gguf::File& file) {
   }
   if (Status s = CheckKind(file); !s.ok()) return s;
   TokenizerData data;
-  auto tokens = file.GetStrings(kTokens);
+  auto tokens = Required(file, kTokens, file.GetStrings(kTokens));
   if (!tokens.ok()) return tokens.status();
   data.tokens = std::move(*tokens);
   if (Status s = ReadKinds(file, data); !s.ok()) return s;

@@ -66,6 +66,36 @@ TEST(Damaged, GgufOfAnotherTypeOfTensor) {
   EXPECT_NE(outcome.err.find("NaN"), std::string::npos) << outcome.err;
 }
 
+// The tokenizer is looked at by inspect too, not only by who needs it.
+TEST(Damaged, VocabularyOfAGguf) {
+  if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
+  const TempDir folder;
+  const std::string bad = folder.Path("bad.gguf"), good = testing::ReadAll(testing::StoriesModel());
+  const test::damage::GgufLayout layout(good);
+  const auto key = [&](std::string_view name) {
+    return *std::find_if(layout.keys.begin(), layout.keys.end(),
+                         [&](const auto& k) { return good.substr(k.text, k.kind - k.text) == name; });
+  };
+  // Past the element type and count: the first entry's length, then its bytes.
+  const auto tokens = key("tokenizer.ggml.tokens"), merges = key("tokenizer.ggml.merges");
+  const std::vector<std::pair<const char*, std::pair<size_t, char>>> damages = {
+      {"token 0", {tokens.value + 20, '\xff'}},                // no UTF-8, no byte-level alphabet
+      {"merge 0", {merges.value + 20, '\x01'}},                // of a token that is not there
+      {"tokenizer.ggml.merges: absent", {merges.text, 'T'}}};  // the key has another name
+  for (const auto& [words, edit] : damages) {
+    SCOPED_TRACE(words);
+    std::string bytes = good;
+    bytes[edit.first] = edit.second;
+    folder.Write("bad.gguf", bytes);
+    for (const auto& command : {std::vector<std::string>{"inspect", bad},
+                                std::vector<std::string>{"run", "-m", bad, "-n", "1", "hello"}}) {
+      const auto outcome = RunGlint(command);
+      Judge(outcome, bad, true);
+      EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+    }
+  }
+}
+
 TEST(Damaged, SafetensorsFiles) {
   const TempDir folder, out;
   std::filesystem::copy(testing::MicroModel(), folder.path(), std::filesystem::copy_options::recursive);

@@ -25,15 +25,17 @@ struct Foreign {
   std::vector<int32_t> types = {1, 1, 1, 3, 4, 5};
   std::vector<std::string> merges = {"a b"};
   uint32_t eos = 3, eot = 4, pad = 3;
+  std::string drop = {};  // "tokens", "token_type" or "merges": left out
 
   std::string Bytes() const {
     GgufBytes out;
     out.Text("general.architecture", "glm5next");
     if (!model.empty()) out.Text("tokenizer.ggml.model", model);
     if (!pre.empty()) out.Text("tokenizer.ggml.pre", pre);
-    out.Texts("tokenizer.ggml.tokens", {"a", "b", "ab", "<|user|>", "<think>", "[PAD5]"});
-    out.Numbers<int32_t>("tokenizer.ggml.token_type", 5, types);
-    out.Texts("tokenizer.ggml.merges", merges);
+    const auto keep = [&](std::string_view key) { return key != drop; };
+    if (keep("tokens")) out.Texts("tokenizer.ggml.tokens", {"a", "b", "ab", "<|user|>", "<think>", "[PAD5]"});
+    if (keep("token_type")) out.Numbers<int32_t>("tokenizer.ggml.token_type", 5, types);
+    if (keep("merges")) out.Texts("tokenizer.ggml.merges", merges);
     out.Key<uint32_t>("tokenizer.ggml.eos_token_id", 4, eos);
     out.Key<uint32_t>("tokenizer.ggml.eot_token_id", 4, eot);
     out.Key<uint32_t>("tokenizer.ggml.padding_token_id", 4, pad);
@@ -99,7 +101,10 @@ TEST(GgufTokenizer, RefusesWithTheKeyNamed) {
     EXPECT_NE(data.status().message().find("t.gguf"), std::string::npos) << data.status().message();
   };
   expect({.model = "llama"}, Code::kUnsupported, "tokenizer.ggml.model");
-  expect({.model = ""}, Code::kNotFound, "tokenizer.ggml.model");
+  expect({.model = ""}, Code::kBadFile, "tokenizer.ggml.model: absent");
+  for (const char* key : {"tokens", "token_type", "merges"}) {
+    expect({.drop = key}, Code::kBadFile, std::string("tokenizer.ggml.") + key + ": absent");
+  }
   expect({.pre = "qwen2"}, Code::kUnsupported, "tokenizer.ggml.pre");
   expect({.pre = ""}, Code::kUnsupported, "tokenizer.ggml.pre");
   expect({.types = {1, 1}}, Code::kBadFile, "2 types for 6 tokens");
