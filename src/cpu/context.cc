@@ -27,28 +27,6 @@ const Activations& Operand::For(const model::Matrix& w) {
   return prepared;
 }
 
-void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
-                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride) {
-  RowsArgs args{};
-  args.type = w.type;
-  args.weights = w.Row(slice, 0);
-  args.row_bytes = w.row_bytes;
-  args.columns = w.columns;
-  args.begin = begin;
-  args.end = end;
-  args.first = first;
-  args.count = count;
-  args.rows = x.rows;
-  args.digits = x.digits.data();
-  args.scales = x.scales.data();
-  args.sums = x.sums.data();
-  args.x = x.x;
-  args.x_stride = x.x_stride;
-  args.y = y;
-  args.y_stride = y_stride;
-  kernels.rows(args);
-}
-
 float InverseRms(const Kernels& kernels, const float* x, int64_t n, float eps) {
   return 1.0f / std::sqrt(kernels.dot16(x, x, n) / static_cast<float>(n) + eps);
 }

@@ -119,11 +119,6 @@ class Operand {
   std::array<bool, 2> ready_{};
 };
 
-// Outputs [begin, end) of W[slice] for activation rows [first, first + count), in this thread:
-// y[r * y_stride + o] = W[slice][o] . x[r].
-void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
-                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride);
-
 // y[i] = (x[i] * r) * w[i] with r = 1 / sqrt(Dot16(x, x) / n + eps). In place is allowed.
 void RmsNorm(const Kernels& kernels, const float* x, model::Vector w, float eps, float* y);
 // 1 / sqrt(Dot16(x, x) / n + eps)

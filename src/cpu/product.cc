@@ -38,13 +38,17 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
   });
 }
 
-void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
-             int64_t y_stride) {
+void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
+                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride) {
   RowsArgs args{};
   args.type = w.type;
   args.weights = w.Row(slice, 0);
   args.row_bytes = w.row_bytes;
   args.columns = w.columns;
+  args.begin = begin;
+  args.end = end;
+  args.first = first;
+  args.count = count;
   args.rows = x.rows;
   args.digits = x.digits.data();
   args.scales = x.scales.data();
@@ -53,15 +57,20 @@ void Product(const How& how, const model::Matrix& w, int64_t slice, const Activa
   args.x_stride = x.x_stride;
   args.y = y;
   args.y_stride = y_stride;
+  kernels.rows(args);
+}
+
+void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
+             int64_t y_stride) {
   if (x.rows == 0) return;
   How run = how;
   if (w.rows * w.columns * x.rows < kWorthThreads) run.pool = nullptr;
+  const int64_t count = how.batched ? x.rows : 1;
   Run(run, static_cast<size_t>(w.rows), kRowGrain, [&](size_t begin, size_t end, int) {
-    RowsArgs part = args;
-    part.begin = static_cast<int64_t>(begin);
-    part.end = static_cast<int64_t>(end);
-    part.count = how.batched ? x.rows : 1;
-    for (part.first = 0; part.first < x.rows; part.first += part.count) how.kernels->rows(part);
+    for (int64_t first = 0; first < x.rows; first += count) {
+      ProductPart(*how.kernels, w, slice, static_cast<int64_t>(begin), static_cast<int64_t>(end), x, first,
+                  count, y, y_stride);
+    }
   });
 }
 

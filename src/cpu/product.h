@@ -36,6 +36,11 @@ struct How {
 void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_stride, int64_t rows,
              Activations& out);
 
+// Outputs [begin, end) of W[slice] for activation rows [first, first + count), in this thread:
+// y[r * y_stride + o] = W[slice][o] . x[r], r and o counted from row 0 of x and W.
+void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
+                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride);
+
 // y[r][o] = W[slice][o] . x[r] for all rows; y_stride floats between rows of y. w's format must be runnable and its columns whole
 // blocks: both are checked where a model is loaded.
 void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,

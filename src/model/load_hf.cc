@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "gguf/safetensors.h"
 #include "model/arena.h"
+#include "model/glm_flash/hf_checkpoint.h"
 #include "model/glm_flash/hf_source.h"
-#include "model/glm_flash/hparams_hf.h"
 #include "model/load.h"
 #include "text/hf_tokenizer.h"
 
@@ -64,27 +64,23 @@ SamplingHints ReadGenerationConfig(const std::string& directory, std::vector<std
 }
 
 Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& options) {
-  auto config = ReadJson(Join(directory, "config.json"));
-  if (!config.ok()) return config.status();
-  std::string mtp_flaw;
-  auto hparams = ReadHfConfig(*config, mtp_flaw);
-  if (!hparams.ok()) return hparams.status();
-  auto files = gguf::SafeTensors::OpenDirectory(directory);
-  if (!files.ok()) return files.status();
-  auto memory = std::make_shared<Memory>(Memory{std::move(*files), {}});
+  auto checkpoint = OpenHfCheckpoint(directory);
+  if (!checkpoint.ok()) return checkpoint.status();
+  auto memory = std::make_shared<Memory>(Memory{std::move(checkpoint->files), {}});
 
   ModelData model;
   model.name = NameFromPath(directory);
   model.origin = directory;
   model.files = CheckpointFiles(directory, memory->files.paths());
   model.dialect = "hf";
-  model.hparams = *hparams;
-  HfSource source(*hparams, memory->files, memory->arena);
-  if (Status s = SettleMtp(model.hparams, source, options.mtp, options.require_mtp, mtp_flaw, model.notes);
+  model.hparams = checkpoint->hparams;
+  HfSource source(checkpoint->hparams, memory->files, memory->arena);
+  if (Status s = SettleMtp(model.hparams, source, options.mtp, options.require_mtp, checkpoint->mtp_flaw,
+                           model.notes);
       !s.ok()) {
     return Status(s.code(), fmt::format("{}: {}", directory, s.message()));
   }
-  if (Status s = SetTokenizer(text::ReadHfTokenizer(directory, hparams->vocab_size), directory, model);
+  if (Status s = SetTokenizer(text::ReadHfTokenizer(directory, checkpoint->hparams.vocab_size), directory, model);
       !s.ok()) {
     return s;
   }

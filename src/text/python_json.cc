@@ -1,6 +1,7 @@
 #include "text/python_json.h"
 
 #include <fmt/core.h>
+#include <locale.h>
 
 #include <array>
 #include <charconv>
@@ -146,8 +147,12 @@ void AppendString(std::string_view text, std::string& out) {
 
 bool IsInteger(std::string_view number) { return number.find_first_of(".eE") == std::string_view::npos; }
 
-// Out of range is an infinity or a zero, as in Python; from_chars would leave the value as it was.
-double ToDouble(std::string_view number) { return std::strtod(std::string(number).c_str(), nullptr); }
+// Out of range is an infinity or a zero, as in Python; from_chars would leave the value as it was. Plain strtod would
+// read a number as the program's locale writes it.
+double ToDouble(std::string_view number) {
+  static const locale_t kC = newlocale(LC_ALL_MASK, "C", nullptr);
+  return strtod_l(std::string(number).c_str(), nullptr, kC);
+}
 
 }  // namespace
 

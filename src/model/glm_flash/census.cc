@@ -12,9 +12,9 @@
 #include "gguf/safetensors.h"
 #include "model/arena.h"
 #include "model/glm_flash/gguf_source.h"
+#include "model/glm_flash/hf_checkpoint.h"
 #include "model/glm_flash/hf_source.h"
 #include "model/glm_flash/hparams_gguf.h"
-#include "model/glm_flash/hparams_hf.h"
 #include "model/glm_flash/synthetic_spec.h"
 #include "model/glm_flash/tensors.h"
 
@@ -102,16 +102,11 @@ Result<Census> OfGguf(const std::string& path) {
 }
 
 Result<Census> OfHf(const std::string& directory) {
-  auto config = ReadJson((std::filesystem::path(directory) / "config.json").string());
-  if (!config.ok()) return config.status();
-  std::string mtp_flaw;
-  auto hparams = ReadHfConfig(*config, mtp_flaw);
-  if (!hparams.ok()) return hparams.status();
-  auto files = gguf::SafeTensors::OpenDirectory(directory);
-  if (!files.ok()) return files.status();
+  auto checkpoint = OpenHfCheckpoint(directory);
+  if (!checkpoint.ok()) return checkpoint.status();
   Arena arena;
-  HParams& hp = *hparams;
-  const HfSource source(hp, *files, arena);
+  HParams& hp = checkpoint->hparams;
+  const HfSource source(hp, checkpoint->files, arena);
   if (!FirstMissing(hp, source, static_cast<int>(hp.layers)).empty()) hp.nextn_layers = 0;
   Census census;
   for (const Tensor& tensor : ListTensors(hp)) {

@@ -14,8 +14,8 @@
 #include "gguf/safetensors.h"
 #include "gguf/writer.h"
 #include "model/arena.h"
+#include "model/glm_flash/hf_checkpoint.h"
 #include "model/glm_flash/hf_source.h"
-#include "model/glm_flash/hparams_hf.h"
 #include "model/glm_flash/recipe.h"
 #include "model/load.h"
 #include "text/gguf_tokenizer.h"
@@ -241,41 +241,38 @@ class Conversion {
 Result<ConvertSummary> Convert(const std::string& directory, const std::string& out,
                                const ConvertOptions& options) {
   if (Status s = CheckTypes(options); !s.ok()) return s;
-  auto config = ReadJson((std::filesystem::path(directory) / "config.json").string());
-  if (!config.ok()) return config.status();
-  std::string mtp_flaw;
-  auto hparams = ReadHfConfig(*config, mtp_flaw);
-  if (!hparams.ok()) return hparams.status();
-  auto files = gguf::SafeTensors::OpenDirectory(directory);
-  if (!files.ok()) return files.status();
+  auto checkpoint = OpenHfCheckpoint(directory);
+  if (!checkpoint.ok()) return checkpoint.status();
+  HParams& hp = checkpoint->hparams;
+  const gguf::SafeTensors& files = checkpoint->files;
   Arena arena;
-  HfSource source(*hparams, *files, arena);
+  HfSource source(hp, files, arena);
   std::vector<std::string> notes;
-  if (Status s = SettleMtp(*hparams, source, true, false, mtp_flaw, notes); !s.ok()) return s;
+  if (Status s = SettleMtp(hp, source, true, false, checkpoint->mtp_flaw, notes); !s.ok()) return s;
 
   gguf::Writer writer;
   SetGeneral(options, directory, writer, notes);
-  if (Status s = SetHParams(*hparams, writer); !s.ok())
+  if (Status s = SetHParams(hp, writer); !s.ok())
     return Status(s.code(), fmt::format("{}: {}", directory, s.message()));
 
-  if (Status s = SetTokenizer(directory, *hparams, writer); !s.ok()) return s;
+  if (Status s = SetTokenizer(directory, hp, writer); !s.ok()) return s;
 
   const auto recipe = Recipe::Plain(options.type, options.experts_set ? options.experts : options.type);
   auto threads = std::make_unique<ThreadPool>(AvailableCores());
   ConvertSummary summary;
-  for (const Tensor& tensor : ListTensors(*hparams)) {
+  for (const Tensor& tensor : ListTensors(hp)) {
     auto located = source.Locate(tensor);
     if (!located.ok()) return located.status();
-    const Type type = recipe.TypeFor(tensor, hparams->layers);
-    if (type != recipe.Wanted(tensor, hparams->layers)) ++summary.fallbacks;
+    const Type type = recipe.TypeFor(tensor, hp.layers);
+    if (type != recipe.Wanted(tensor, hp.layers)) ++summary.fallbacks;
     const uint64_t bytes = TensorBytes(tensor, type);
     ++summary.tensors;
     summary.bytes += bytes;
     writer.AddTensor(tensor.Name(), static_cast<uint32_t>(type), tensor.Ne(), bytes,
-                     Conversion(tensor, std::move(*located), *files, *quant::Find(type), *threads));
+                     Conversion(tensor, std::move(*located), files, *quant::Find(type), *threads));
   }
   summary.notes = std::move(notes);
-  const auto inputs = CheckpointFiles(directory, files->paths());
+  const auto inputs = CheckpointFiles(directory, files.paths());
   if (Status s = writer.Write(out, inputs, options.progress); !s.ok()) return s;
   return summary;
 }
