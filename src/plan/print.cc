@@ -70,6 +70,18 @@ std::vector<LayerSteps> GroupLayers(const Plan& plan) {
   return groups;
 }
 
+// Modifiers that every step of the plan has: told once, not in each line.
+std::vector<const Lever*> CommonModifiers(const Plan& plan) {
+  if (plan.steps.empty()) return {};
+  std::vector<const Lever*> common = plan.steps.front().modifiers;
+  for (const Step& step : plan.steps) {
+    std::erase_if(common, [&](const Lever* lever) {
+      return std::find(step.modifiers.begin(), step.modifiers.end(), lever) == step.modifiers.end();
+    });
+  }
+  return common;
+}
+
 uint64_t WeightBytes(const Plan& plan) {
   uint64_t sum = 0;
   for (const Step& step : plan.steps) sum += step.weight_bytes;
@@ -99,11 +111,41 @@ std::string DescribeLevers(std::span<const Lever> levers, const Plan* plan) {
 std::string Describe(const Plan& plan, const PlanRequest& request) {
   std::string out;
   auto to = std::back_inserter(out);
-  fmt::format_to(to, "{} pass, {} row{}: {} steps, {} bytes of weights a row, {} bytes of buffers\n\n",
+  fmt::format_to(to, "{} pass, {} row{}: {} steps, {} bytes of weights a row, {} bytes of buffers\n",
                  Name(plan.pass), plan.max_rows, plan.max_rows == 1 ? "" : "s", plan.steps.size(),
                  WeightBytes(plan), plan.buffers.total_bytes);
-  fmt::format_to(to, "{:>5}  {:<20} {:<14} {:<28} {:>14}  {}\n", "step", "stage", "lever", "modifiers",
-                 "weight bytes", "in -> out (* advances state)");
+  const auto common = CommonModifiers(plan);
+  if (!common.empty()) fmt::format_to(to, "modifiers on every step: {}\n", LeverNames(common));
+
+  // Cells first, then columns as wide as they need to be; one without entries is left out.
+  struct Cells {
+    std::string stage, lever, modifiers;
+  };
+  std::vector<Cells> cells;
+  size_t stage_width = 5, lever_width = 0, modifiers_width = 0;
+  for (const Step& s : plan.steps) {
+    const auto site = Name(s.site);
+    std::vector<const Lever*> own;
+    for (const Lever* lever : s.modifiers) {
+      if (std::find(common.begin(), common.end(), lever) == common.end()) own.push_back(lever);
+    }
+    cells.push_back({Stages(s.covers) + (site.empty() ? "" : fmt::format(" ({})", site)),
+                     std::string(s.lever != nullptr ? s.lever->name : ""), LeverNames(own)});
+    const Cells& c = cells.back();
+    stage_width = std::max(stage_width, c.stage.size());
+    lever_width = std::max(lever_width, c.lever.size());
+    modifiers_width = std::max(modifiers_width, c.modifiers.size());
+  }
+  const auto line = [&](std::string_view step, const Cells& c, std::string_view bytes,
+                        std::string_view flow) {
+    fmt::format_to(to, "{:>5}  {:<{}}", step, c.stage, stage_width);
+    if (lever_width > 0) fmt::format_to(to, "  {:<{}}", c.lever, std::max<size_t>(lever_width, 5));
+    if (modifiers_width > 0)
+      fmt::format_to(to, "  {:<{}}", c.modifiers, std::max<size_t>(modifiers_width, 9));
+    fmt::format_to(to, "  {:>12}  {}\n", bytes, flow);
+  };
+  out += '\n';
+  line("step", {"stage", "lever", "modifiers"}, "weight bytes", "in -> out (* advances state)");
   for (const LayerSteps& group : GroupLayers(plan)) {
     if (group.first_layer >= 0) {
       if (group.first_layer == group.last_layer) {
@@ -116,11 +158,8 @@ std::string Describe(const Plan& plan, const PlanRequest& request) {
     }
     for (size_t i = group.first; i < group.last; ++i) {
       const Step& s = plan.steps[i];
-      const auto site = Name(s.site);
-      const std::string name = Stages(s.covers) + (site.empty() ? "" : " (" + std::string(site) + ")");
-      fmt::format_to(to, "{:>5}  {:<20} {:<14} {:<28} {:>14}  {} -> {}{}\n", i, name,
-                     s.lever != nullptr ? s.lever->name : "-", LeverNames(s.modifiers), s.weight_bytes,
-                     Slots(s.in), Slots(s.out), s.advances_state ? " *" : "");
+      line(fmt::format("{}", i), cells[i], fmt::format("{}", s.weight_bytes),
+           fmt::format("{} -> {}{}", Slots(s.in), Slots(s.out), s.advances_state ? " *" : ""));
     }
   }
   fmt::format_to(to, "\n{}\n", DescribeLevers(request.levers, &plan));

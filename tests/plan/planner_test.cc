@@ -310,6 +310,20 @@ TEST_F(Planner, PrintsForPeopleAndScripts) {
   for (const char* want : {"kda.conv kda.gates", "fuse", "fast", "dsa.attend", "layer 1", "streams"}) {
     EXPECT_NE(text.find(want), std::string::npos) << want << " in\n" << text;
   }
+  // A modifier that is on every step is said once, above the table; "fast" is not.
+  EXPECT_EQ(text.find("modifiers on every step"), std::string::npos) << text;
+  std::vector<Stage> all;
+  for (const Step& step : plan.steps) all.insert(all.end(), step.covers.begin(), step.covers.end());
+  std::vector<Lever> more = levers;
+  more.push_back(Modifier("wide", all));
+  const PlanRequest wide_request = Request(more);
+  const std::string wide_text = Describe(Make(wide_request), wide_request);
+  const std::string said = "\nmodifiers on every step: wide\n";
+  ASSERT_NE(wide_text.find(said), std::string::npos) << wide_text;
+  const size_t table = wide_text.find(said) + said.size();
+  const std::string steps = wide_text.substr(table, wide_text.find("\nlever ", table) - table);
+  EXPECT_NE(steps.find("fast"), std::string::npos) << steps;
+  EXPECT_EQ(steps.find("wide"), std::string::npos) << steps;
   const auto json = boost::json::parse(DescribeJson(plan, request)).as_object();
   EXPECT_EQ(json.at("steps").as_array().size(), plan.steps.size());
   EXPECT_EQ(json.at("levers").as_array().size(), 2u);
