@@ -12,7 +12,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/glint-config-version.cmak
 install(FILES ${PROJECT_BINARY_DIR}/glint-config.cmake ${PROJECT_BINARY_DIR}/glint-config-version.cmake
   DESTINATION ${package_dir})
 
-file(GLOB models CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/*/*.gguf ${PROJECT_SOURCE_DIR}/models/*/LICENSE*)
+# A model travels with its note: README.md names the sources of its training text and their licences.
+file(GLOB models CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/*/*.gguf ${PROJECT_SOURCE_DIR}/models/*/README.md)
 foreach(file IN LISTS models)
   get_filename_component(folder ${file} DIRECTORY)
   get_filename_component(folder ${folder} NAME)

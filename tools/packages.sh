@@ -41,6 +41,7 @@ install_packages() {
   say "will install from the distribution: ${missing[*]}"
   apt_update_once
   mkdir -p build
+  say 'installing them; what apt-get says goes to build/packages.log'
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
     >build/packages.log 2>&1 </dev/null \
     || { tail -20 build/packages.log >&2; die "apt-get could not install: ${missing[*]} (all it said: build/packages.log)"; }

@@ -21,6 +21,7 @@ flags=${sanitize:+-fsanitize=$sanitize}
 
 model=$(find "$work/prefix/share/glint/models" -name '*.gguf' 2>/dev/null | head -1)
 [[ -n $model ]] || { echo 'the embedded model was not installed'; exit 1; }
+[[ -s $(dirname "$model")/README.md ]] || { echo 'the embedded model came without its note on sources and licences'; exit 1; }
 text=$("$work/build/continue_text" "$model" 'Once upon a time')
 echo "$text"
 [[ $(wc -w <<<"$text") -ge 10 ]] || { echo 'the example wrote hardly anything'; exit 1; }
