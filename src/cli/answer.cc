@@ -19,7 +19,7 @@ AnswerStyle StyleOfStdout() {
   style.terminal = IsTerminal(STDOUT_FILENO);
   style.colour = WantsColour(STDOUT_FILENO);
   style.show_reasoning = style.terminal;
-  style.end_line = style.terminal;
+  style.end_line = style.terminal || StreamsAreOne();  // else the summary would stand in the text's last line
   return style;
 }
 

@@ -30,8 +30,9 @@ constexpr std::string_view kHelp =
     "  /stats                 tokens, speed and memory\n"
     "  /think low|high|max    how much the model should reason, from the next answer on\n"
     "  /exit                  leave; Ctrl-D does too\n"
-    "A line that ends with \\ goes on in the next one. A block that opens with ``` ends with ```.\n"
-    "A paste of several lines is one message. Ctrl-C stops an answer.\n"
+    "Ctrl-C stops an answer. A paste of several lines is one message.\n"
+    "A line that ends with \\ goes on in the next one.\n"
+    "A block that opens with ``` goes on until a line that begins with ```.\n"
     "A message that begins with a slash needs a space before it.\n";
 
 struct ChatChoice {
@@ -138,8 +139,7 @@ Status Chat::Command(const std::string& line) {
       Note("/think takes low, high or max; now it is " + (effort_.empty() ? "max" : effort_));
     } else {
       effort_ = argument;
-      Note(fmt::format("(reasoning effort {}; the conversation is read anew if the template says so)",
-                       effort_));
+      Note(fmt::format("(reasoning effort {} from the next answer on)", effort_));
     }
   } else {
     const std::string meant = Nearest(name, {"/help", "/reset", "/stats", "/think", "/exit"});
@@ -153,16 +153,16 @@ void Chat::Stats() const {
   const auto turns = std::count_if(messages_.begin(), messages_.end(),
                                    [](const Message& m) { return m.role == Role::kUser; });
   std::string text =
-      fmt::format("{} turns; {} of {} tokens of context used; caches, state and checkpoints {}\n", turns,
-                  Grouped(static_cast<uint64_t>(session_.position())),
+      fmt::format("{} turn{}; {} of {} tokens of context used; caches, state and checkpoints {}\n", turns,
+                  turns == 1 ? "" : "s", Grouped(static_cast<uint64_t>(session_.position())),
                   Grouped(static_cast<uint64_t>(session_.capacity())), Bytes(session_.memory_bytes()));
   if (last_) {
     text += fmt::format("last answer: read {} new tokens at {} tokens/s, generated {} at {} tokens/s\n",
                         Grouped(static_cast<uint64_t>(last_->prefilled)), Rate(last_->PrefillRate()),
                         Grouped(last_->ids.size()), Rate(last_->DecodeRate()));
   }
-  text += fmt::format("{} of weights a token; {} threads; seed {}\n", Bytes(model_.weight_bytes_per_token()),
-                      model_.threads(), sampling_.seed);
+  text += fmt::format("{} of weights a token; {} thread{}; seed {}\n", Bytes(model_.weight_bytes_per_token()),
+                      model_.threads(), model_.threads() == 1 ? "" : "s", sampling_.seed);
   PrintError(text);
 }
 

@@ -71,8 +71,8 @@ Work DeclareConvert(Options& options) {
                              "The checkpoint: config.json, tokenizer.json, *.safetensors; only read");
   options.RequiredPositional("OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
   options.Value("--type", "TYPE", &o->type,
-                fmt::format("Type of the weight matrices (bf16); there are {}", TypeNames()));
-  options.Value("--experts", "TYPE", &o->experts, "Type of the routed experts, if another");
+                fmt::format("Type of the weight matrices; without it bf16; there are {}", TypeNames()));
+  options.Value("--experts", "TYPE", &o->experts, "Type of the routed experts; without it that of --type");
   options.Value("--name", "NAME", &o->name, "general.name of the file; without it the directory's name");
   options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never one of the inputs)");
   options.Notes(

@@ -95,7 +95,7 @@ Work DeclareLogits(Options& options) {
   options.Value("--rows", "all|last", &o->rows,
                 "Logits after every token (the default), or after the last one");
   options.Value("--chunk", "N", &o->chunk, 1, INT32_MAX,
-                "Tokens given to the model at a time; the values do not depend on it (256)");
+                "Tokens given to the model at a time; without it 256; the values do not depend on it");
   options.Value("--out", "FILE", &o->out,
                 "The NumPy file to write: float32 [rows, vocabulary]; replaced whole if it exists");
   o->model.DeclareSource(options);

@@ -35,8 +35,8 @@ std::string Overview() {
   for (const Subcommand& command : kSubcommands)
     text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   text +=
-      "\n`glint COMMAND --help` explains a command. Without -m, commands use the small model that comes with "
-      "glint.\n"
+      "\n`glint COMMAND --help` explains a command; `glint --version` tells the version.\n"
+      "Without -m, commands use the small model that comes with glint.\n"
       "\nTry:\n"
       "  glint run --chat \"Tell me a story about a fox.\"\n"
       "  glint chat\n"

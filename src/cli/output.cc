@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,6 +38,12 @@ Status Print(std::string_view text) {
 }
 
 void PrintError(std::string_view text) { WriteAll(STDERR_FILENO, text); }
+
+bool StreamsAreOne() {
+  struct stat out, err;
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+         out.st_ino == err.st_ino;
+}
 
 void ReserveStandardStreams() {
   for (int fd = 0; fd < 3; ++fd) {

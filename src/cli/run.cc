@@ -77,9 +77,10 @@ int64_t ContextFor(const RunOptions& o, const Model& model, int64_t prompt, int6
 
 std::string Summary(const Generation& made, const Model& model, uint64_t seed, bool greedy) {
   const uint64_t bytes = model.weight_bytes_per_token();
-  std::string line = fmt::format("prompt {} tokens, {} tokens/s; generated {} tokens",
-                                 Grouped(static_cast<uint64_t>(made.prefilled)), Rate(made.PrefillRate()),
-                                 Grouped(made.ids.size()));
+  const auto tokens = [](uint64_t n) { return Grouped(n) + (n == 1 ? " token" : " tokens"); };
+  std::string line =
+      fmt::format("prompt {}, {} tokens/s; generated {}", tokens(static_cast<uint64_t>(made.prefilled)),
+                  Rate(made.PrefillRate()), tokens(made.ids.size()));
   if (made.decoded > 0) {
     line += fmt::format(", {} tokens/s, {} a token ({} GB/s)", Rate(made.DecodeRate()), Bytes(bytes),
                         Rate(made.DecodeRate() * static_cast<double>(bytes) / 1e9));

@@ -82,7 +82,7 @@ TEST_F(Chat, CommandsExplainThemselves) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(Has(o.out, "/think low|high|max"));
   EXPECT_TRUE(Has(o.err, "0 turns; 0 of ")) << o.err;
-  EXPECT_TRUE(Has(o.err, "1 turns; ")) << o.err;
+  EXPECT_TRUE(Has(o.err, "1 turn; ")) << o.err;
   EXPECT_TRUE(Has(o.err, "seed 5"));
   EXPECT_TRUE(Has(o.err, "takes low, high or max"));
   EXPECT_TRUE(Has(o.err, "reasoning effort low"));
@@ -107,7 +107,7 @@ TEST_F(Chat, ATerminalHasPromptEditingAndHistory) {
     ASSERT_TRUE(terminal.WaitFor("--max-tokens reached")) << Printable(terminal.screen());
     ASSERT_TRUE(terminal.WaitFor("> "));
     terminal.Type("\x1b[A\x1b[A\r");  // up, up: /stats
-    ASSERT_TRUE(terminal.WaitFor("1 turns")) << Printable(terminal.screen());
+    ASSERT_TRUE(terminal.WaitFor("1 turn;")) << Printable(terminal.screen());
     ASSERT_TRUE(terminal.WaitFor("> "));
     terminal.Type("\x04");
     EXPECT_EQ(terminal.WaitForEnd(), 0);
@@ -142,7 +142,7 @@ TEST_F(Chat, CtrlCStopsTheAnswerAndNotTheProgram) {
   ASSERT_TRUE(terminal.WaitFor("(/exit or Ctrl-D leaves)")) << Printable(terminal.screen());
   ASSERT_TRUE(terminal.WaitFor("> "));
   terminal.Type("/stats\r");
-  ASSERT_TRUE(terminal.WaitFor(" turns")) << Printable(terminal.screen());
+  ASSERT_TRUE(terminal.WaitFor(" of context used")) << Printable(terminal.screen());
   terminal.Type("/exit\r");
   EXPECT_EQ(terminal.WaitForEnd(), 0);
 }
@@ -155,7 +155,7 @@ TEST_F(Chat, APasteOfSeveralLinesIsOneMessage) {
   ASSERT_TRUE(terminal.WaitFor("--max-tokens reached")) << Printable(terminal.screen());
   ASSERT_TRUE(terminal.WaitFor("> "));
   terminal.Type("/stats\r");
-  EXPECT_TRUE(terminal.WaitFor("1 turns")) << Printable(terminal.screen());
+  EXPECT_TRUE(terminal.WaitFor("1 turn;")) << Printable(terminal.screen());
   ASSERT_TRUE(terminal.WaitFor("> "));
   terminal.Type("\xc3\xa9\x7f/exit\r");  // a character of two bytes is one backspace
   EXPECT_EQ(terminal.WaitForEnd(), 0) << Printable(terminal.screen());

@@ -237,6 +237,29 @@ TEST_F(RunStories, CtrlCEndsItWithASummary) {
   EXPECT_TRUE(Has(summary, "interrupted")) << summary;
 }
 
+// A log that gets both streams has the summary on a line of its own; stdout alone ends where the text ends.
+TEST_F(RunStories, ASharedLogKeepsTheSummaryApart) {
+  int both[2];
+  ASSERT_EQ(pipe2(both, O_CLOEXEC), 0);
+  const std::vector<std::string> arguments = {"run", "Once upon a time", "-n", "5", "--greedy"};
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(both[1], 1), dup2(both[1], 2);
+    testing::internal::Become(arguments, {});
+  }
+  close(both[1]);
+  std::string log;
+  char bytes[4096];
+  for (ssize_t got; (got = read(both[0], bytes, sizeof bytes)) > 0;)
+    log.append(bytes, static_cast<size_t>(got));
+  close(both[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  const auto apart = RunGlint(arguments);
+  ASSERT_FALSE(apart.out.ends_with('\n'));
+  EXPECT_TRUE(log.starts_with(apart.out + "\nprompt ")) << log;
+}
+
 // A terminal gets control characters of the text escaped, a pipe as they are.
 TEST_F(RunStories, ATerminalIsNotSteeredByTheText) {
   const auto tokens = ParseJson(RunGlint({"tokenize", "--json", "\x1b"}).out, "stdout");
