@@ -285,12 +285,33 @@ TEST(LoadGguf, EveryKeyIsNeededOrHasAMeaningWithout) {
   }
 }
 
+TEST(LoadGguf, VectorsMustBeFinite) {
+  Scratch scratch;
+  const std::string bias = "blk.2.exp_probs_b.bias";
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> values(static_cast<size_t>(Micro().hparams.experts));
+    values[3] = bad;
+    auto paths = WriteDialect(Micro(), scratch / "model",
+                              {.drop = {bias}, .more = [&](gguf::Writer& w, const std::string&) {
+                                 w.AddTensor(bias, 0, {values.size()}, 4 * values.size(),
+                                             [values](const gguf::Writer::Sink& sink) {
+                                               return sink(std::as_bytes(std::span(values)));
+                                             });
+                               }});
+    ASSERT_TRUE(paths.ok()) << paths.status().message();
+    ExpectMessage(Load(paths->front()).status(), Code::kBadFile,
+                  {paths->front(), bias, "entry 3 is", "wanted a finite number"});
+  }
+}
+
 TEST(LoadGguf, NoLimitStatedIsNoLimit) {
   Scratch scratch;
   auto paths = WriteDialect(Micro(), scratch / "model", {.drop = {"swiglu_clamp_exp", "swiglu_clamp_shexp"}});
   auto model = Load(paths->front());
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->hparams.swiglu_limit, std::numeric_limits<float>::infinity());
+  ASSERT_EQ(model->notes.size(), 1u);
+  EXPECT_NE(model->notes[0].find("SwiGLU clamp"), std::string::npos) << model->notes[0];
 }
 
 TEST(LoadGguf, SamplingHintsAreRead) {

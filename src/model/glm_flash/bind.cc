@@ -79,6 +79,14 @@ std::string RunnableTypes() {
   return out;
 }
 
+Status CheckFinite(std::span<const float> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return {Code::kBadFile, fmt::format("entry {} is {}, wanted a finite number", i, values[i])};
+  }
+  return {};
+}
+
 Status DecodeA(std::span<float> values, StoredA stored) {
   for (size_t i = 0; i < values.size(); ++i) {
     const float given = values[i];

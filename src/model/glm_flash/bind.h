@@ -38,6 +38,10 @@ bool SameButOnes(std::span<const uint64_t> a, std::span<const uint64_t> b);
 // The formats a weight may have, for messages.
 std::string RunnableTypes();
 
+// A NaN or an infinity in a small vector would not stop a pass, but turn selections and sums into nonsense: refused, naming
+// the entry.
+Status CheckFinite(std::span<const float> values);
+
 // `values` holds A as its source stores it; makes it exp(A_log). Refuses what can not be one, naming the entry.
 enum class StoredA : uint8_t { kMinusExp, kLog };
 Status DecodeA(std::span<float> values, StoredA stored);

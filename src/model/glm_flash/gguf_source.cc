@@ -93,10 +93,10 @@ Result<Vector> GgufSource::GetVector(const Tensor& tensor) {
   auto values = arena_.Floats(count, info.name);
   if (!values.ok()) return values.status();
   format.decode(info.data, values->data(), count);
-  if (tensor.id() == TensorId::kKdaA) {
-    const Status s = DecodeA(*values, found->native ? StoredA::kLog : StoredA::kMinusExp);
-    if (!s.ok()) return Bad(info, s.code(), s.message());
-  }
+  const Status s = tensor.id() == TensorId::kKdaA
+                       ? DecodeA(*values, found->native ? StoredA::kLog : StoredA::kMinusExp)
+                       : CheckFinite(*values);
+  if (!s.ok()) return Bad(info, s.code(), s.message());
   return Vector(*values);
 }
 

@@ -308,10 +308,8 @@ Result<Vector> HfSource::GetVector(const Tensor& tensor) {
   for (int64_t row = 0; row < tensor.shape.rows; ++row) {
     located->ReadRow(0, row, values->data() + row * tensor.shape.columns);
   }
-  if (tensor.id() == TensorId::kKdaA) {
-    const Status s = DecodeA(*values, StoredA::kLog);
-    if (!s.ok()) return Bad(*located->parts[0].tensor, s.code(), s.message());
-  }
+  const Status s = tensor.id() == TensorId::kKdaA ? DecodeA(*values, StoredA::kLog) : CheckFinite(*values);
+  if (!s.ok()) return Bad(*located->parts[0].tensor, s.code(), s.message());
   return Vector(*values);
 }
 

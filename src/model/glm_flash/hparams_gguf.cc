@@ -249,7 +249,7 @@ void CheckIndexerTypes(const gguf::File& file, Keys& keys) {
 }
 
 // One limit for every FFN of the model; scalar, or an array with the same number for all blocks.
-void ReadSwiGluLimit(Keys& keys, HParams& hp) {
+void ReadSwiGluLimit(Keys& keys, HParams& hp, std::vector<std::string>& notes) {
   std::optional<double> limit;
   std::string from;
   for (const std::string_view spelling : {"swiglu_clamp_exp", "swiglu_clamp_shexp", "swiglu_limit"}) {
@@ -265,10 +265,11 @@ void ReadSwiGluLimit(Keys& keys, HParams& hp) {
       from = *name;
     }
   }
+  if (!limit) notes.emplace_back("the file states no SwiGLU clamp; none is applied");
   hp.swiglu_limit = limit ? static_cast<float>(*limit) : std::numeric_limits<float>::infinity();
 }
 
-void ReadFfn(Keys& keys, HParams& hp) {
+void ReadFfn(Keys& keys, HParams& hp, std::vector<std::string>& notes) {
   const int64_t dense = keys.Int({"leading_dense_block_count"}, 0);
   hp.moe.assign(static_cast<size_t>(hp.layers), 1);
   for (int64_t i = 0; i < std::min(dense, hp.layers); ++i) hp.moe[static_cast<size_t>(i)] = 0;
@@ -295,7 +296,7 @@ void ReadFfn(Keys& keys, HParams& hp) {
     keys.Fail(Code::kUnsupported, fmt::format("{} is {}, glint runs {} (sigmoid)",
                                               keys.Full("expert_gating_func"), gating, kSigmoid));
   }
-  ReadSwiGluLimit(keys, hp);
+  ReadSwiGluLimit(keys, hp, notes);
 }
 
 // Rows of the embedding are the vocabulary; the keys that repeat it must agree.
@@ -349,7 +350,7 @@ Result<GgufModel> ReadHParams(const gguf::File& file) {
   ReadDsa(keys, hp);
   ReadKda(file, keys, model);
   CheckIndexerTypes(file, keys);
-  ReadFfn(keys, hp);
+  ReadFfn(keys, hp, model.notes);
   hp.hc_mult = keys.Int({"hyper_connection.count"});
   hp.sinkhorn_iters = keys.Int({"hyper_connection.sinkhorn_iterations"});
   hp.hc_eps = keys.Float({"hyper_connection.epsilon"});
