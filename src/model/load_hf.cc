@@ -80,7 +80,8 @@ Result<ModelData> LoadHf(const std::string& directory, const LoadOptions& option
       !s.ok()) {
     return Status(s.code(), fmt::format("{}: {}", directory, s.message()));
   }
-  if (Status s = SetTokenizer(text::ReadHfTokenizer(directory, checkpoint->hparams.vocab_size), directory, model);
+  if (Status s =
+          SetTokenizer(text::ReadHfTokenizer(directory, checkpoint->hparams.vocab_size), directory, model);
       !s.ok()) {
     return s;
   }
