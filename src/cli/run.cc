@@ -228,7 +228,7 @@ Work DeclareRun(Options& options) {
       "On a terminal "
       "control characters of the text are shown escaped; a pipe gets them as they are.");
   options.Examples({"glint run \"Once upon a time\"",
-                    "glint run --chat \"Tell me a story about a fox.\" --seed 7",
+                    "glint run --chat \"Tell me a story about a fox.\" -n 200 --seed 7",
                     "echo \"The king said\" | glint run -n 40 --greedy",
                     "glint run --synthetic tiny --ids 1,2,3 -n 8 --json"});
   options.Check([o]() -> Status {

@@ -24,7 +24,7 @@
 namespace glint::cli::testing {
 
 // Generous: it only keeps a hung program from hanging the suite.
-constexpr int kPatienceMs = 120000;
+constexpr int kPatienceMs = 600000;
 
 inline std::string ReadAll(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -172,7 +172,8 @@ TEST_F(RunStories, ArgumentFileAndStdinAreTheSame) {
 }
 
 TEST_F(RunStories, ChatAnswersAndStopsByItself) {
-  const auto o = RunGlint({"run", "--chat", "Tell me a story about a fox.", "--seed", "1", "--json"});
+  const auto o =
+      RunGlint({"run", "--chat", "Tell me a story about a fox.", "--seed", "1", "--ctx", "400", "--json"});
   ASSERT_EQ(o.code, 0) << o.err;
   const auto json = ParseJson(o.out, "stdout");
   ASSERT_TRUE(json.ok());
