@@ -67,6 +67,22 @@ struct StepView {
 };
 using Observer = std::function<void(const StepView&)>;
 
+// A pass carried out step by step, for instruments. Its buffers are its own, laid out as its plan says, so several may be in
+// progress at once over different states. The plan, and what the batch points to, must outlive it.
+// Threads: one call at a time for a backend and all its executions.
+class Execution {
+ public:
+  virtual ~Execution() = default;
+  virtual Status RunStep(size_t step) = 0;  // of the plan; in any order, any number of times
+  // The batch's rows of a slot in host memory, 4 bytes an entry: [rows][Width(slot)]; of kLogits the wanted rows. kInternal if
+  // the plan keeps no such slot. What a slot holds outside its life (plan/buffers.h) is undefined.
+  virtual Status Read(Slot slot, void* out) const = 0;
+  virtual Status Write(Slot slot, const void* in) = 0;
+  // `from`: of the same backend, over as many rows.
+  virtual Status CopySlot(const Execution& from, Slot slot) = 0;
+  virtual Status Finish() = 0;  // advances the states: the pass is done
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -78,6 +94,8 @@ class Backend {
   // Runs the plan over the batch and advances the states. Inputs were checked by the caller (ids in range, room left).
   // One call at a time.
   virtual Status Run(const Plan& plan, const Batch& batch, const Observer& observer = {}) = 0;
+  // The same pass, to be carried out step by step. Run is the fast way. An empty batch is kInternal.
+  virtual Result<std::unique_ptr<Execution>> Begin(const Plan& plan, const Batch& batch) = 0;
 };
 
 }  // namespace glint::plan
