@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <limits>
 
 #include "cpu/execution.h"
+#include "cpu/limits.h"
 #include "cpu/state.h"
 
 namespace glint::cpu {
@@ -14,6 +16,10 @@ using plan::Batch;
 using plan::Plan;
 using plan::Slot;
 using plan::Step;
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 class Backend final : public plan::Backend {
  public:
@@ -42,6 +48,32 @@ class Backend final : public plan::Backend {
   }
 
   Status Run(const Plan& plan, const Batch& batch, const plan::Observer& observer) override {
+    return Run(plan, batch, observer, {}, 0);
+  }
+
+  Status RunTimed(const Plan& plan, const Batch& batch, std::span<plan::StepTime> times,
+                  double* whole) override {
+    if (times.size() != plan.steps.size()) {
+      return {Code::kInternal, fmt::format("room for {} times of {} steps", times.size(), plan.steps.size())};
+    }
+    const double start = Seconds();
+    auto status = Run(plan, batch, {}, times, start);
+    *whole = Seconds() - start;
+    return status;
+  }
+
+  Result<plan::Limits> MeasureLimits(const Progress& progress) override {
+    return cpu::MeasureLimits(device_.pool, progress);
+  }
+
+  Result<std::unique_ptr<plan::Execution>> Begin(const Plan& plan, const Batch& batch) override {
+    return BeginExecution(device_, plan, batch);
+  }
+
+ private:
+  // times: empty, or one for each step, counted from `start`.
+  Status Run(const Plan& plan, const Batch& batch, const plan::Observer& observer,
+             std::span<plan::StepTime> times, double start) {
     if (auto status = CheckPass(device_, plan, batch); !status.ok()) return status;
     if (batch.tokens.empty()) return {};
     if (buffers_.bytes() < plan.buffers.total_bytes) {
@@ -51,18 +83,20 @@ class Backend final : public plan::Backend {
     }
     PassRunner runner(device_, plan, batch, buffers_.data());
     for (const Step& step : plan.steps) {
-      runner.Run(step);
+      if (times.empty()) {
+        runner.Run(step);
+      } else {
+        plan::StepTime& time = times[static_cast<size_t>(&step - plan.steps.data())];
+        time.start = Seconds() - start;
+        runner.Run(step);
+        time.seconds = Seconds() - start - time.start;
+      }
       if (observer) observer({plan, step, static_cast<int>(runner.rows()), &Find, &runner});
     }
     runner.Advance();
     return {};
   }
 
-  Result<std::unique_ptr<plan::Execution>> Begin(const Plan& plan, const Batch& batch) override {
-    return BeginExecution(device_, plan, batch);
-  }
-
- private:
   // Positions are int32 in the selected lists.
   static constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 

@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/progress.h"
 #include "glint/status.h"
+#include "plan/limits.h"
 #include "plan/plan.h"
 
 namespace glint::plan {
@@ -67,6 +69,11 @@ struct StepView {
 };
 using Observer = std::function<void(const StepView&)>;
 
+// When a step ran, in seconds by the device's own clock; start counts from the beginning of the pass.
+struct StepTime {
+  double start = 0, seconds = 0;
+};
+
 // A pass carried out step by step, for instruments. Its buffers are its own, laid out as its plan says, so several may be in
 // progress at once over different states. The plan, and what the batch points to, must outlive it.
 // Threads: one call at a time for a backend and all its executions.
@@ -94,6 +101,12 @@ class Backend {
   // Runs the plan over the batch and advances the states. Inputs were checked by the caller (ids in range, room left).
   // One call at a time.
   virtual Status Run(const Plan& plan, const Batch& batch, const Observer& observer = {}) = 0;
+  // As Run, and when each step ran: times[plan.steps.size()]. *whole: seconds of the pass from outside, with all that is
+  // no step of it.
+  virtual Status RunTimed(const Plan& plan, const Batch& batch, std::span<StepTime> times, double* whole) = 0;
+  // Ceilings of this device, measured now with all that the backend uses of it (about a second; kNoRoom if there is not
+  // enough memory free to tell its bandwidth from the caches').
+  virtual Result<Limits> MeasureLimits(const Progress& progress = {}) = 0;
   // The same pass, to be carried out step by step. Run is the fast way. An empty batch is kInternal.
   virtual Result<std::unique_ptr<Execution>> Begin(const Plan& plan, const Batch& batch) = 0;
 };
