@@ -42,7 +42,7 @@ class Backend final : public plan::Backend {
     if (mtp && device_.weights.nextn.empty()) {
       return Status(Code::kBadInput, "this model has no MTP block (or was loaded without it)");
     }
-    auto state = SequenceState::Create(StateLayout(device_.hp, capacity, mtp));
+    auto state = SequenceState::Create(StateLayout(device_.hp, capacity, mtp), device_.options.poison);
     if (!state.ok()) return state.status();
     return std::unique_ptr<plan::SequenceState>(std::move(*state));
   }

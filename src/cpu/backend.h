@@ -10,8 +10,8 @@
 namespace glint::cpu {
 
 struct BackendOptions {
-  // Fills buffers and scratch with NaN before they are written, so that a stage that reads what nobody wrote shows. For
-  // tests; slow.
+  // Fills buffers and scratch with NaN before they are written, and memory of a sequence's state that holds nothing of it, so
+  // that a stage that reads what nobody wrote, or what was forgotten, shows. For tests; slow.
   bool poison = false;
   // Hands work to other threads however little it is, so that small models exercise it too. For tests; slow.
   bool share_all = false;

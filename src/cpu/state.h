@@ -1,6 +1,7 @@
 // All state of one sequence on the CPU (docs/design.md, "State").
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -61,7 +62,7 @@ class StateLayout {
   // Rows that rebuild the open pool after truncation to any position of the current block. In the MTP block,
   // which has no grid, the same number bounds how far it may be truncated.
   int64_t raw_ring;
-  int64_t kda_width, kv_lora, index_dim;  // floats a row
+  int64_t kda_width, head_dim, kv_lora, index_dim;  // floats a row
 
   struct Part {
     int64_t offset = 0, floats = 0;
@@ -72,6 +73,9 @@ class StateLayout {
     Part raw_key, raw_gate, latent, pooled;  // DSA
   };
   std::vector<LayerParts> parts;  // [layers], and one more for the MTP block
+
+  int64_t BlockStart(int64_t position) const { return position - position % block; }
+  int64_t PoolStart(int64_t position) const { return position - position % kpool; }
   int64_t fixed_floats = 0, total_floats = 0;
   uint64_t bytes() const { return 4 * static_cast<uint64_t>(total_floats); }
 };
@@ -79,7 +83,8 @@ class StateLayout {
 // Rows of this object are written by the stages during a pass; the position moves only when the pass is done.
 class SequenceState final : public plan::SequenceState {
  public:
-  static Result<std::unique_ptr<SequenceState>> Create(const StateLayout& layout);
+  // poison: memory that holds nothing of the sequence is NaN at any time between passes. For tests; slow.
+  static Result<std::unique_ptr<SequenceState>> Create(const StateLayout& layout, bool poison = false);
 
   int64_t position() const override { return trunk_.position; }
   int64_t mtp_position() const override { return mtp_.position; }
@@ -91,6 +96,11 @@ class SequenceState final : public plan::SequenceState {
   Status TruncateMtp(int64_t position) override;
   void Clear() override;
   Result<std::unique_ptr<plan::SequenceState>> Clone() const override;
+  std::vector<plan::StatePart> Parts(int64_t position, int64_t mtp_position) const override;
+  Status Read(const plan::StatePart& part, float* out) const override;
+  Status Write(const plan::StatePart& part, const float* in) override;
+  Status Place(int64_t position, int64_t mtp_position) override;
+  Status CopyFrom(const plan::SequenceState& other) override;
 
   const StateLayout& layout() const { return layout_; }
   KdaState Kda(int layer);
@@ -110,15 +120,30 @@ class SequenceState final : public plan::SequenceState {
   };
   struct MarkImpl;
 
-  SequenceState(const StateLayout& layout, Pages pages);
+  // Where the rows of a kind of part lie: row r at data + r % ring * width, or at r where ring is 0.
+  struct Rows {
+    float* data = nullptr;
+    int64_t width = 0, ring = 0, end = 0;  // rows [0, end) can exist
+  };
+
+  SequenceState(const StateLayout& layout, Pages pages, bool poison);
   float* At(const StateLayout::Part& part) const {
     return reinterpret_cast<float*>(pages_.data()) + part.offset;
   }
   bool CanRebuildPool(const Line& line, int64_t position) const;
+  Rows RowsOf(plan::StatePart::Kind kind, int layer) const;  // width 0: the layer has none of the kind
+  // fn(part's offset in floats, where it lies, floats) over stretches that are contiguous in memory.
+  template <class F>
+  Status ForStretches(const plan::StatePart& part, F&& fn) const;
+  // Everything but the live parts becomes NaN, if this sequence is one of those.
+  void PoisonDead();
 
   StateLayout layout_;
   Pages pages_;
   Line trunk_, mtp_;
+  static constexpr int64_t kNoRow = std::numeric_limits<int64_t>::max();
+  int64_t mtp_raw_written_ = kNoRow;  // first raw row of the MTP block that Write brought, for Place
+  const bool poison_;
   uint64_t id_;
   // Sequences this one was cloned from, with the serial at which it parted from them: their marks from before
   // are its own.

@@ -11,6 +11,7 @@
 #include "glint/status.h"
 #include "plan/limits.h"
 #include "plan/plan.h"
+#include "plan/state_part.h"
 
 namespace glint::plan {
 
@@ -39,6 +40,19 @@ class SequenceState {
   virtual Status TruncateMtp(int64_t position) = 0;
   virtual Result<std::unique_ptr<SequenceState>> Clone() const = 0;
   virtual void Clear() = 0;  // to the empty sequence; never fails
+
+  // The same state by parts, for session files and instruments. All of it that matters were the sequence at these positions
+  // (its own; or, while a pass runs, those it will have after it), in an order that depends on the model and the positions
+  // alone; parts without rows are left out. How far the MTP block's raw rows reach back also depends on where it was cut.
+  virtual std::vector<StatePart> Parts(int64_t position, int64_t mtp_position) const = 0;
+  // [rows][width] of a part, or of a stretch of its rows. kBadInput for what no sequence of this model and capacity holds.
+  virtual Status Read(const StatePart& part, float* out) const = 0;
+  virtual Status Write(const StatePart& part, const float* in) = 0;
+  // After all parts of these positions were written: the sequence stands there. Marks taken before are void.
+  virtual Status Place(int64_t position, int64_t mtp_position) = 0;
+  // Becomes equal to a sequence of the same model and backend; capacities may differ if its tokens fit (else kNoRoom). Marks
+  // of `other` hold for this one as for a clone, its own are void. After an error it is as before.
+  virtual Status CopyFrom(const SequenceState& other) = 0;
 };
 
 // Consecutive rows of a batch that belong to one sequence and append to it.

@@ -2,7 +2,9 @@
 // fresh run.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
+#include <set>
 
 #include "tests/cpu/passes.h"
 
@@ -251,6 +253,161 @@ TEST_P(State, SequencesShareABatchWithoutTouchingOneAnother) {
       EXPECT_EQ(states[i]->position(), static_cast<int64_t>(prompts[i]) + rows[i]);
     }
   }
+}
+
+using Contents = std::vector<std::pair<plan::StatePart, std::vector<float>>>;
+
+Contents TakeApart(const plan::SequenceState& state) {
+  Contents contents;
+  for (const auto& part : state.Parts(state.position(), state.mtp_position())) {
+    contents.emplace_back(part, std::vector<float>(static_cast<size_t>(part.rows * part.width)));
+    const Status status = state.Read(part, contents.back().second.data());
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  return contents;
+}
+
+// The parts depend on the tokens alone, hold no number that nobody wrote, and make a sequence that continues with the bits of
+// a fresh run, in a memory of another capacity too; and it is as free to be cut back as the first.
+TEST_P(State, TakenApartAndPutTogether) {
+  SCOPED_TRACE(seed_);
+  const int64_t block = model_.hp.block;
+  const auto tokens = model_.Tokens(4 * block + 9);
+  const Truth truth = Fresh(tokens);
+  for (const int64_t at : {int64_t{0}, int64_t{1}, block - 1, block, block + 1, 3 * block + 5, 4 * block}) {
+    SCOPED_TRACE(at);
+    Contents contents;
+    for (const int64_t chunk : {at, int64_t{1}, int64_t{7}}) {
+      auto state = runner_->State();
+      for (int64_t done = 0; done < at; done += chunk) {
+        std::vector<float> final;
+        const auto piece = std::span(tokens).subspan(static_cast<size_t>(done),
+                                                     static_cast<size_t>(std::min(chunk, at - done)));
+        runner_->Trunk(*state, piece, &final);
+        runner_->Mtp(*state, piece, final.data());
+      }
+      auto again = TakeApart(*state);
+      for (const auto& [part, floats] : again) {
+        EXPECT_GT(part.rows, 0);
+        for (const float x : floats)
+          ASSERT_FALSE(std::isnan(x)) << Name(part.kind) << " of layer " << part.layer;
+      }
+      if (!contents.empty()) {
+        ASSERT_TRUE(again == contents) << "chunks of " << chunk;
+      }
+      contents = std::move(again);
+    }
+    for (const int64_t cut : {int64_t{0}, at % block}) {
+      auto copy = runner_->State(4 * block + 9);
+      runner_->Trunk(*copy, model_.Tokens(block + 3));  // is forgotten
+      auto mark = copy->Mark();
+      for (const auto& [part, floats] : contents) ASSERT_TRUE(copy->Write(part, floats.data()).ok());
+      ASSERT_TRUE(copy->Place(at, at).ok());
+      EXPECT_FALSE(copy->Return(**mark).ok());
+      EXPECT_TRUE(TakeApart(*copy) == contents);
+      EXPECT_TRUE(copy->Truncate(at - cut).ok());
+      EXPECT_TRUE(copy->TruncateMtp(at - cut).ok());
+      Continue(*copy, tokens, 6, truth);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// No part is there for nothing: without any one of them the continuation is another.
+TEST_P(State, EveryPartMatters) {
+  SCOPED_TRACE(seed_);
+  const int64_t at = 53;  // an open block and, but for pools of one token, an open pool
+  const auto tokens = model_.Tokens(at + 2);
+  const Truth truth = Fresh(tokens);
+  const auto vocab = static_cast<size_t>(model_.hp.vocab_size);
+  auto state = runner_->State();
+  std::vector<float> final;
+  runner_->Trunk(*state, std::span(tokens).first(at), &final);
+  runner_->Mtp(*state, std::span(tokens).first(at), final.data());
+  const Contents contents = TakeApart(*state);
+  std::set<plan::StatePart::Kind> kinds;
+  for (const auto& [left_out, unused] : contents) {
+    kinds.insert(left_out.kind);
+    using Kind = plan::StatePart::Kind;
+    const bool raw = left_out.kind == Kind::kRawKey || left_out.kind == Kind::kRawGate;
+    if (raw && at / model_.hp.index_kpool == (at + 2) / model_.hp.index_kpool)
+      continue;                                       // no pool is completed
+    if (raw && model_.hp.index_kpool == 1) continue;  // nothing is ever rebuilt
+    if (left_out.kind == Kind::kPooledKey && at / model_.hp.index_kpool <= model_.hp.pools_kept())
+      continue;  // no score
+    auto copy = runner_->State();
+    for (const auto& [part, floats] : contents) {
+      ASSERT_TRUE(part == left_out || copy->Write(part, floats.data()).ok());
+    }
+    if (!copy->Place(at, at).ok()) continue;  // raw rows of the MTP block are missed at once
+    const auto rest = std::span(tokens).subspan(at);
+    const auto trunk = runner_->Trunk(*copy, rest, &final);
+    const auto mtp = runner_->Mtp(*copy, rest, truth.final.data() + at * model_.hp.hidden);
+    bool same =
+        std::equal(trunk.begin(), trunk.end(),
+                   truth.trunk.begin() + static_cast<std::ptrdiff_t>(at * vocab)) &&
+        std::equal(mtp.begin(), mtp.end(), truth.mtp.begin() + static_cast<std::ptrdiff_t>(at * vocab));
+    if (raw) {  // a pool made from nothing may happen not to be selected: its key shows
+      for (const auto& [part, floats] : TakeApart(*copy)) {
+        same &= part.kind != Kind::kPooledKey ||
+                std::none_of(floats.begin(), floats.end(), [](float x) { return std::isnan(x); });
+      }
+    }
+    EXPECT_FALSE(same) << Name(left_out.kind) << " of layer " << left_out.layer << " was left out";
+  }
+  EXPECT_EQ(kinds.size(), static_cast<size_t>(plan::StatePart::Kind::kCount));
+}
+
+TEST_P(State, CopiesAnotherSequence) {
+  SCOPED_TRACE(seed_);
+  const auto tokens = model_.Tokens(70);
+  const Truth truth = Fresh(tokens);
+  auto state = runner_->State();
+  std::vector<float> final;
+  runner_->Trunk(*state, std::span(tokens).first(41), &final);
+  runner_->Mtp(*state, std::span(tokens).first(41), final.data());
+  auto mark = state->Mark();
+  auto copy = runner_->State(70), small = runner_->State(40);
+  runner_->Trunk(*copy, model_.Tokens(50));
+  auto own = copy->Mark();
+  ASSERT_TRUE(copy->CopyFrom(*state).ok());
+  EXPECT_TRUE(TakeApart(*copy) == TakeApart(*state));
+  EXPECT_EQ(copy->Return(**own).code(), Code::kBadInput);
+  EXPECT_EQ(small->CopyFrom(*state).code(), Code::kNoRoom);
+  EXPECT_EQ(small->position(), 0);
+  Continue(*copy, tokens, 5, truth);
+  Continue(*state, tokens, 29, truth);
+  ASSERT_TRUE(copy->CopyFrom(*copy).ok());
+  EXPECT_EQ(copy->position(), 70);
+}
+
+// Parts that no sequence has, and positions that the written parts do not make, are refused.
+TEST_P(State, RefusesForeignParts) {
+  using Kind = plan::StatePart::Kind;
+  auto state = runner_->State(100);
+  std::vector<float> room(1 << 16);
+  const int64_t width = model_.hp.kv_lora_rank;
+  for (const plan::StatePart& part :
+       std::vector<plan::StatePart>{{Kind::kLatent, 0, 0, 1, width},  // a KDA layer
+                                    {Kind::kLatent, 1, 0, 1, width + 1},
+                                    {Kind::kLatent, 1, 0, 101, width},
+                                    {Kind::kLatent, 1, 100, 1, width},
+                                    {Kind::kLatent, 1, -1, 1, width},
+                                    {Kind::kLatent, 1, 0, -1, width},
+                                    {Kind::kLatent, 5, 0, 1, width},
+                                    {Kind::kLatent, -1, 0, 1, width},
+                                    {Kind::kConv, 0, 0, 60, 3 * model_.hp.kda_width()},
+                                    {Kind::kCount, 0, 0, 1, 1}}) {
+    EXPECT_EQ(state->Read(part, room.data()).code(), Code::kBadInput) << Name(part.kind);
+    EXPECT_EQ(state->Write(part, room.data()).code(), Code::kBadInput) << Name(part.kind);
+  }
+  EXPECT_EQ(state->Place(101, 0).code(), Code::kBadInput);
+  EXPECT_EQ(state->Place(-1, 0).code(), Code::kBadInput);
+  EXPECT_EQ(state->Place(50, 101).code(), Code::kBadInput);
+  if (model_.hp.index_kpool > 1) {
+    EXPECT_EQ(state->Place(50, 41).code(), Code::kBadInput);  // no raw rows
+  }
+  EXPECT_EQ(state->position(), 0);
 }
 
 TEST_P(State, RefusesWhatDoesNotFit) {
