@@ -271,13 +271,30 @@ class HeaderReader {
       const TensorInfo &x = shard_.tensors[a], &y = shard_.tensors[b];
       return std::pair(x.offset, x.bytes) < std::pair(y.offset, y.bytes);
     });
-    for (size_t i = 1; i < order.size(); ++i) {
-      const TensorInfo &before = shard_.tensors[order[i - 1]], &tensor = shard_.tensors[order[i]];
-      if (before.offset + before.bytes <= tensor.offset) continue;
+    // Each tensor begins where the one before it ends, as every writer lays them. Bytes between two tensors would mean that the
+    // type or the shape of the first one is not what its data was written as.
+    uint64_t expected = *data;
+    const TensorInfo* before = nullptr;
+    for (const size_t i : order) {
+      const TensorInfo& tensor = shard_.tensors[i];
       in_.Enter("tensor " + Quoted(tensor.name));
-      return in_.Fail(Code::kBadFile, offset_fields_[order[i]],
-                      fmt::format("data at 0x{:x} overlaps that of {}, 0x{:x} to 0x{:x}", tensor.offset,
-                                  Quoted(before.name), before.offset, before.offset + before.bytes));
+      if (before != nullptr && before->offset + before->bytes > tensor.offset) {
+        return in_.Fail(Code::kBadFile, offset_fields_[i],
+                        fmt::format("data at 0x{:x} overlaps that of {}, 0x{:x} to 0x{:x}", tensor.offset,
+                                    Quoted(before->name), before->offset, before->offset + before->bytes));
+      }
+      const bool size_known = before == nullptr || before->bytes > 0;
+      if (size_known && tensor.offset > expected) {
+        const std::string of =
+            before == nullptr ? "in front of it" : fmt::format("after {}", Quoted(before->name));
+        return in_.Fail(Code::kBadFile, offset_fields_[i],
+                        fmt::format("data at 0x{:x} should begin at 0x{:x}: {} bytes {} belong to no tensor, "
+                                    "so a type, shape or offset is wrong",
+                                    tensor.offset, expected, tensor.offset - expected, of));
+      }
+      before = &tensor;
+      // Within the file, so below 2^63; the padding of the last tensor may be missing.
+      expected = *CheckedAlign(tensor.offset + tensor.bytes, alignment);
     }
   }
 

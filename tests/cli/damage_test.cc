@@ -47,8 +47,8 @@ TEST(Damaged, GgufFiles) {
   }
 }
 
-// The file is in order as such, but a matrix of float32 is said to be float16: its numbers are arbitrary bits.
-TEST(Damaged, GgufOfAnotherTypeOfTensor) {
+// A matrix of float32 that is said to be float16 leaves bytes over.
+TEST(Damaged, GgufWithARelabelledTensorOrANaN) {
   const TempDir folder;
   const std::string good = folder.Path("good.gguf"), bad = folder.Path("bad.gguf");
   ASSERT_EQ(RunGlint({"convert", testing::MicroModel(), good, "--type", "f32"}).code, 0);
@@ -59,9 +59,18 @@ TEST(Damaged, GgufOfAnotherTypeOfTensor) {
   });
   ASSERT_NE(tensor, layout.tensors.end());
   ASSERT_EQ(test::damage::Get<uint32_t>(bytes, tensor->type), 0u);
-  bytes.replace(tensor->type, 4, test::damage::Raw(uint32_t{1}));
-  folder.Write("bad.gguf", bytes);
-  const auto outcome = RunGlint({"run", "-m", bad, "--ids", "1,2", "-n", "2", "--greedy"});
+  const std::vector<std::string> command{"run", "-m", bad, "--ids", "1,2", "-n", "2", "--greedy"};
+  std::string damaged = bytes;
+  damaged.replace(tensor->type, 4, test::damage::Raw(uint32_t{1}));
+  folder.Write("bad.gguf", damaged);
+  auto outcome = RunGlint(command);
+  Judge(outcome, bad, true);
+  EXPECT_NE(outcome.err.find("belong to no tensor"), std::string::npos) << outcome.err;
+  // What no header shows, a matrix with a NaN in it, shows in the logits.
+  damaged = bytes;
+  damaged.replace(layout.data + tensor->data, 4, "\xff\xff\xff\x7f");
+  folder.Write("bad.gguf", damaged);
+  outcome = RunGlint(command);
   Judge(outcome, bad, true);
   EXPECT_NE(outcome.err.find("NaN"), std::string::npos) << outcome.err;
 }

@@ -265,6 +265,7 @@ inline std::vector<Damage> DamageGguf(std::string_view good, uint64_t seed) {
     for (const uint32_t other : {0u, 1u, 8u, 14u, 31u, 0xffffffffu}) {
       if (other != type) list.Write(name + "type", std::nullopt, tensor.type, other);
     }
+    list.Write(name + "bytes before its data", kBad, tensor.offset, tensor.data + layout.alignment);
     const uint64_t end = (good.size() / layout.alignment + 1) * layout.alignment;
     list.Write(name + "unaligned offset", kBad, tensor.offset, tensor.data + 1);
     list.Write(name + "unaligned offset", kBad, tensor.offset, tensor.data + 4);

@@ -210,6 +210,21 @@ TEST(GgufFile, RefusesDataThatOverlapsOrIsUnaligned) {
   ExpectRefused(file.Bytes(), Code::kBadFile, "is not a multiple of the alignment 32");
 }
 
+TEST(GgufFile, RefusesBytesThatBelongToNoTensor) {
+  GgufBytes file = GoodGguf();
+  file.tensors[1].ne = {64, 1};  // 68 bytes and their padding where 160 are
+  ExpectRefused(file.Bytes(), Code::kBadFile, "'blk.0.ssm_conv1d_q.weight': data at 0x");
+  ExpectRefused(file.Bytes(), Code::kBadFile, "64 bytes after 'blk.0.attn_q.weight' belong to no tensor");
+  file = GoodGguf();
+  file.tensors[0].type = 8;  // Q8_0 where F32 was written: the shape is as possible
+  ExpectRefused(file.Bytes(), Code::kBadFile, "bytes after 'token_embd.weight' belong to no tensor");
+  // Nobody can say how long data of an unknown type is.
+  file = GoodGguf();
+  file.tensors[1].type = 999;
+  TempDir dir;
+  EXPECT_TRUE(File::Open(dir.Write("unknown.gguf", file.Bytes()), FewTypes).ok());
+}
+
 struct Set {
   std::vector<GgufBytes> parts;
   std::string Name(size_t i) const {
