@@ -151,9 +151,14 @@ TEST(Help, VersionIsOneLine) {
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 1);
 }
 
-// Every example in every help text is run as it stands, in an empty folder; the placeholders for a user's own files are given.
-TEST(Help, TheExamplesWork) {
+class HelpOf : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Commands, HelpOf, ::testing::ValuesIn(kCommands),
+                         [](const auto& command) { return command.param; });
+
+// Every example in the help text is run as it stands, in an empty folder; the placeholders for a user's own files are given.
+TEST_P(HelpOf, TheExamplesWork) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
+  const std::string command = GetParam();
   const test::TempDir folder;
   std::filesystem::create_directory(folder.Path("bin"));
   std::filesystem::create_symlink(GLINT_PROGRAM, folder.Path("bin/glint"));
@@ -164,20 +169,18 @@ TEST(Help, TheExamplesWork) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   testing::KeepToOneCore();
-  for (const std::string& command : kCommands) {
-    const std::string help = RunGlint({command, "--help"}).out;
-    const size_t examples = help.find("Examples:\n");
-    ASSERT_NE(examples, std::string::npos);
-    std::istringstream lines(help.substr(examples));
-    for (std::string example; std::getline(lines, example);) {
-      if (!example.starts_with("  ") || example.starts_with("  python3")) continue;  // that one needs numpy
-      SCOPED_TRACE(example);
-      const std::string model =
-          command == "convert" ? "rm -f model.gguf" : "cp -f '" + testing::StoriesModel() + "' model.gguf";
-      const std::string script = "cd '" + folder.path() + "' && PATH=\"$PWD/bin:$PATH\" && " + model +
-                                 " && {" + example + "; } </dev/null >out.txt 2>err.txt";
-      EXPECT_EQ(WEXITSTATUS(std::system(script.c_str())), 0) << folder.Read("err.txt");
-    }
+  const std::string help = RunGlint({command, "--help"}).out;
+  const size_t examples = help.find("Examples:\n");
+  ASSERT_NE(examples, std::string::npos);
+  std::istringstream lines(help.substr(examples));
+  for (std::string example; std::getline(lines, example);) {
+    if (!example.starts_with("  ") || example.starts_with("  python3")) continue;  // that one needs numpy
+    SCOPED_TRACE(example);
+    const std::string model =
+        command == "convert" ? "rm -f model.gguf" : "cp -f '" + testing::StoriesModel() + "' model.gguf";
+    const std::string script = "cd '" + folder.path() + "' && PATH=\"$PWD/bin:$PATH\" && " + model + " && {" +
+                               example + "; } </dev/null >out.txt 2>err.txt";
+    EXPECT_EQ(WEXITSTATUS(std::system(script.c_str())), 0) << folder.Read("err.txt");
   }
   sched_setaffinity(0, sizeof before, &before);
 }
