@@ -50,6 +50,13 @@ class Model {
   uint64_t weight_bytes_per_token() const;  // bytes of weights that one decoded token reads
   int threads() const;
 
+  // 32 hexadecimal digits each, the same for a file, its copies and split sets, wherever it lies; session files and records of
+  // measurements name models by them. Of the trunk: hyper-parameters, tensors, and samples of their data (read when first asked
+  // for: a few pages a tensor). Of the MTP block: empty if the model was opened without it. Of the vocabulary: empty without one.
+  const std::string& fingerprint() const;
+  const std::string& mtp_fingerprint() const;
+  const std::string& tokenizer_fingerprint() const;
+
   explicit Model(std::shared_ptr<engine::ModelImpl> impl);
   const std::shared_ptr<engine::ModelImpl>& impl() const { return impl_; }
 

@@ -18,7 +18,9 @@
 #include "gguf/gguf.h"
 #include "gguf/safetensors.h"
 #include "model/census.h"
+#include "model/fingerprint.h"
 #include "model/model_data.h"
+#include "text/fingerprint.h"
 #include "text/tokenizer.h"
 
 namespace glint::cli {
@@ -51,6 +53,7 @@ struct Report {
   std::optional<model::Census> census;
   std::optional<model::HParams> hparams;
   std::string dialect;
+  std::string fingerprint, tokenizer;  // fingerprints of trunk and vocabulary; empty where there are none
   std::vector<std::string> notes;
   Status runnable;  // why not, if not
 };
@@ -76,6 +79,7 @@ void Bind(const std::string& path, Report& report) {
     return;
   }
   if (data->tokenizer) {
+    report.tokenizer = text::Fingerprint(*data->tokenizer);
     const auto tokenizer = text::Tokenizer::Create(std::move(*data->tokenizer));
     if (!tokenizer.ok()) {
       report.runnable = {tokenizer.status().code(),
@@ -84,6 +88,7 @@ void Bind(const std::string& path, Report& report) {
     }
   }
   report.hparams = data->hparams;
+  report.fingerprint = model::TrunkFingerprint(data->hparams, data->weights);
   report.dialect = data->dialect;
   report.notes = data->notes;
 }
@@ -368,6 +373,10 @@ std::string Text(const Report& report, bool all_tensors) {
   if (report.gguf) out += fmt::format(", {} keys", report.gguf->metadata().size());
   out += fmt::format(", {} tensors, {} bytes of tensor data ({})\n", report.tensors.size(), Grouped(bytes),
                      Bytes(bytes));
+  if (!report.fingerprint.empty()) out += fmt::format("  fingerprint {}", report.fingerprint);
+  if (!report.fingerprint.empty() && !report.tokenizer.empty())
+    out += fmt::format(", tokenizer {}", report.tokenizer);
+  if (!report.fingerprint.empty()) out += '\n';
 
   if (report.gguf && !report.gguf->metadata().empty()) {
     out += "\nMetadata\n";
@@ -407,6 +416,8 @@ std::string Json(const Report& report) {
   json.EndArray();
   json.Member("runnable", report.runnable.ok());
   if (!report.runnable.ok()) json.Member("reason", report.runnable.message());
+  if (!report.fingerprint.empty()) json.Member("fingerprint", report.fingerprint);
+  if (!report.tokenizer.empty()) json.Member("tokenizer_fingerprint", report.tokenizer);
   json.Key("notes").BeginArray();
   for (const std::string& note : report.notes) json.Value(note);
   json.EndArray();

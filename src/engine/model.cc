@@ -7,6 +7,8 @@
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
 #include "engine/model_impl.h"
+#include "model/fingerprint.h"
+#include "text/fingerprint.h"
 
 namespace glint {
 namespace engine {
@@ -41,12 +43,21 @@ Result<std::shared_ptr<const plan::Plan>> ModelImpl::PlanFor(plan::Pass pass, in
   return plans_.front().plan;
 }
 
+const ModelImpl::Fingerprints& ModelImpl::fingerprints() {
+  std::call_once(fingerprints_once_, [this] {
+    fingerprints_ = {model::TrunkFingerprint(data.hparams, data.weights),
+                     model::MtpFingerprint(data.hparams, data.weights)};
+  });
+  return fingerprints_;
+}
+
 namespace {
 
 Status AttachTokenizer(ModelImpl& impl) {
   const int64_t rows = impl.data.hparams.vocab_size;
   impl.usable_vocab = rows;
   if (!impl.data.tokenizer) return {};
+  impl.tokenizer_fingerprint = text::Fingerprint(*impl.data.tokenizer);
   auto tokenizer = text::Tokenizer::Create(std::move(*impl.data.tokenizer));
   impl.data.tokenizer.reset();
   if (!tokenizer.ok()) {
@@ -126,5 +137,8 @@ SuggestedSampling Model::suggested_sampling() const {
 }
 uint64_t Model::weight_bytes_per_token() const { return impl_->weight_bytes_per_token; }
 int Model::threads() const { return impl_->threads; }
+const std::string& Model::fingerprint() const { return impl_->fingerprints().trunk; }
+const std::string& Model::mtp_fingerprint() const { return impl_->fingerprints().mtp; }
+const std::string& Model::tokenizer_fingerprint() const { return impl_->tokenizer_fingerprint; }
 
 }  // namespace glint

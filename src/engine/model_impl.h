@@ -25,6 +25,12 @@ struct ModelImpl {
   // After data: it refers to the hyper-parameters and weights in it.
   std::unique_ptr<plan::Backend> backend;
 
+  std::string tokenizer_fingerprint;  // empty without a tokenizer
+  struct Fingerprints {
+    std::string trunk, mtp;
+  };
+  const Fingerprints& fingerprints();  // made when first asked for; from any thread
+
   // Held while a pass runs or a plan is looked up: sessions of one model take turns.
   std::mutex mutex;
 
@@ -41,6 +47,8 @@ struct ModelImpl {
     std::shared_ptr<const plan::Plan> plan;
   };
   std::list<Cached> plans_;  // most recently used first
+  std::once_flag fingerprints_once_;
+  Fingerprints fingerprints_;
 };
 
 }  // namespace glint::engine

@@ -59,6 +59,8 @@ const std::vector<Confined>& ConfinedHeaders() {
       {"spdlog/", std::regex("src/base/.*\\.cc")},
       {"histedit.h", std::regex("src/cli/.*\\.cc")},
       {"editline/", std::regex("src/cli/.*\\.cc")},
+      {"xxhash.h", std::regex("src/base/hash\\.cc")},
+      {"zstd", std::regex("src/base/compress\\.cc")},
       {"cuda", std::regex("src/cuda/.*")},
       {"cub/", std::regex("src/cuda/.*\\.cuh?")},
       {"mma.h", std::regex("src/cuda/.*\\.cuh?")},
