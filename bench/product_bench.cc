@@ -68,7 +68,7 @@ void Measure(const Kernels& kernels, quant::Type type, int64_t batch) {
   const model::Matrix w{type, columns, rows, 1, buffer.data(), row_bytes};
   const How how{&kernels, nullptr, true};
   std::vector<float> y(static_cast<size_t>(rows));
-  std::vector<double> read, decode, batched;
+  std::vector<double> read, decode, batched, rounding;
   const bool slow = std::strcmp(kernels.name, "scalar") == 0;
   for (int turn = 0; turn < (slow ? 1 : 5); ++turn) {
     read.push_back(ReadBandwidth(buffer));
@@ -81,18 +81,22 @@ void Measure(const Kernels& kernels, quant::Type type, int64_t batch) {
   model::Matrix small = w;
   small.rows = slow ? 16 : 512;
   std::vector<float> ys(static_cast<size_t>(small.rows * batch));
+  Activations prepared;
   for (int turn = 0; turn < (slow ? 1 : 5); ++turn) {
-    const double start = Now();
-    Product(how, small, 0, x.data(), columns, batch, ys.data(), small.rows);
+    double start = Now();
+    Prepare(how, small, x.data(), columns, batch, prepared);
+    rounding.push_back((Now() - start) / static_cast<double>(columns * batch));
+    start = Now();
+    Product(how, small, 0, prepared, ys.data(), small.rows);
     batched.push_back(static_cast<double>(small.rows * columns * batch) / (Now() - start));
   }
   const double decode_macs = Median(decode) / static_cast<double>(row_bytes) * static_cast<double>(columns);
   std::printf(
       "%-8s %-6s  1 row %7.2f GB/s of %6.2f read = %3.0f %%  %7.2f Gmac/s;  %lld rows %7.2f Gmac/s = %5.1f x "
-      "per token\n",
+      "per token; rounding %.2f ns a value\n",
       kernels.name, std::string(format.name).c_str(), Median(decode) * 1e-9, Median(read) * 1e-9,
       100 * Median(decode) / Median(read), decode_macs * 1e-9, static_cast<long long>(batch),
-      Median(batched) * 1e-9, Median(batched) / decode_macs);
+      Median(batched) * 1e-9, Median(batched) / decode_macs, Median(rounding) * 1e9);
 }
 
 }  // namespace

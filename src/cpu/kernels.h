@@ -9,6 +9,15 @@
 
 namespace glint::cpu {
 
+// How a table lays out the 32 digits of a block of activations, 64 bytes: what its products read fastest.
+enum class DigitOrder : uint8_t {
+  kPlain,  // int16, by column
+  kPairs,  // int16, of every four columns 0, 2, 1, 3: they meet the even and the odd bytes of a dword of codes
+  kPlanes,  // the 32 high digits as signed bytes, then the 32 low ones: n = 256 high + low
+};
+// Digit n of column i of the block at `block`.
+int Digit(DigitOrder order, const int16_t* block, int64_t i);
+
 // Part of a product: weight rows [begin, end) times activation rows [first, first + count).
 struct RowsArgs {
   quant::Type type;
@@ -19,6 +28,7 @@ struct RowsArgs {
 
   int64_t first, count;
   int64_t rows;           // rows of the arrays below (Activations)
+  DigitOrder order;       // of the digits: the table's own
   const int16_t* digits;  // [columns / 32 rounded up][rows][32]    (integer formats)
   const float* scales;    // [columns / 32 rounded up][rows]
   const int32_t* sums;    // [columns / 32 rounded up][rows][2]
@@ -45,6 +55,7 @@ struct CombineArgs {
 // One way of computing (scalar, AVX2, AVX-512, NEON).
 struct Kernels {
   const char* name;
+  DigitOrder order;  // what `round` writes and `rows` reads
   // Reads each weight row once for all activation rows.
   void (*rows)(const RowsArgs& args);
   // Rounds one row of n floats to digits. Block b of 32 columns writes digits + b * stride * 32, scales + b * stride and

@@ -30,8 +30,7 @@ struct V {
   static inline I Shl(I v, int n) { return _mm256_sll_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Shr(I v, int n) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Sra(I v, int n) { return _mm256_sra_epi32(v, _mm_cvtsi32_si128(n)); }
-  static inline I Shl16x8(I v) { return _mm256_slli_epi16(v, 8); }
-  static inline I Sra16x8(I v) { return _mm256_srai_epi16(v, 8); }
+  static inline I Times(I a, I b) { return _mm256_mullo_epi32(a, b); }
   static inline int32_t Largest(I v) {
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
@@ -55,11 +54,23 @@ struct V {
     return _mm256_blendv_ps(no, nan, _mm256_cmp_ps(nan, nan, _CMP_UNORD_Q));
   }
 
-  // acc + a.low * b.low + a.high * b.high in every lane, exact
-  static inline I Dot(I acc, I a, I b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
-  static inline I Broadcast(const int16_t* pair) {
+  // Products of digits with codes as pairs of 16 bits: columns 0 and 2 of a quad, then 1 and 3.
+  static constexpr DigitOrder kDigitOrder = DigitOrder::kPairs;
+  static constexpr int kQuadBytes = 8;
+  struct Code {
+    I even, odd;
+  };
+  using Products = I;
+  static inline Products NoProducts() { return _mm256_setzero_si256(); }
+  static inline Code Split(I quad) { return {And(quad, Set1(0x00ff00ff)), _mm256_srli_epi16(quad, 8)}; }
+  static inline Products Product(Products p, Code code, const std::byte* digits) {
+    p = Add(p, _mm256_madd_epi16(code.even, Broadcast(digits)));
+    return Add(p, _mm256_madd_epi16(code.odd, Broadcast(digits + 4)));
+  }
+  static inline I Total(Products p) { return p; }
+  static inline I Broadcast(const std::byte* dword) {
     int32_t v;
-    std::memcpy(&v, pair, sizeof v);
+    std::memcpy(&v, dword, sizeof v);
     return _mm256_set1_epi32(v);
   }
 
@@ -69,12 +80,6 @@ struct V {
   static inline F LowHalfs(I v) {
     const I low = And(v, Set1(0xffff));
     return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
-  }
-
-  // Bytes 1 and 2 of each dword change places: then masks and shifts by 8 leave neighbouring columns as a pair.
-  static inline I Swap(I v) {
-    return _mm256_shuffle_epi8(
-        v, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15)));
   }
 
   // Per 128 bits: v[i] holds four dwords of row i; becomes dword i of the four rows.
@@ -100,10 +105,10 @@ struct V {
     Transpose4(out);
   }
 
-  // out[g], lane l: dword g of the 32 bytes at row[l] + at, swapped (Swap).
+  // out[g], lane l: dword g of the 32 bytes at row[l] + at.
   static inline void Quads8(const std::byte* const* row, size_t at, I* out) {
     I v[8];
-    for (int i = 0; i < 8; ++i) v[i] = Swap(Load32(row[i] + at));
+    for (int i = 0; i < 8; ++i) v[i] = Load32(row[i] + at);
     Transpose4(v);
     Transpose4(v + 4);
     for (int k = 0; k < 4; ++k) {

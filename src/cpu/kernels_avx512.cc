@@ -10,7 +10,7 @@ namespace glint::cpu {
 namespace {
 
 struct V {
-  static constexpr int kLanes = 16, kGroup = 8;
+  static constexpr int kLanes = 16, kGroup = 4;
   using I = __m512i;
   using F = __m512;
 
@@ -31,8 +31,7 @@ struct V {
   static inline I Shl(I v, int n) { return _mm512_sll_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Shr(I v, int n) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Sra(I v, int n) { return _mm512_sra_epi32(v, _mm_cvtsi32_si128(n)); }
-  static inline I Shl16x8(I v) { return _mm512_slli_epi16(v, 8); }
-  static inline I Sra16x8(I v) { return _mm512_srai_epi16(v, 8); }
+  static inline I Times(I a, I b) { return _mm512_mullo_epi32(a, b); }
   static inline int32_t Largest(I v) { return _mm512_reduce_max_epi32(v); }
 
   static inline F Add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -51,11 +50,23 @@ struct V {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q), no, nan);
   }
 
-  // acc + a.low * b.low + a.high * b.high in every lane, exact
-  static inline I Dot(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
-  static inline I Broadcast(const int16_t* pair) {
+  // Products of digits with codes, the digits' high and low bytes apart: 256 hi + lo = n.
+  static constexpr DigitOrder kDigitOrder = DigitOrder::kPlanes;
+  static constexpr int kQuadBytes = 4;
+  using Code = I;
+  struct Products {
+    I high, low;
+  };
+  static inline Products NoProducts() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+  static inline Code Split(I quad) { return quad; }
+  static inline Products Product(Products p, Code code, const std::byte* digits) {
+    return {_mm512_dpbusd_epi32(p.high, code, Broadcast(digits)),
+            _mm512_dpbusd_epi32(p.low, code, Broadcast(digits + 32))};
+  }
+  static inline I Total(Products p) { return Add(_mm512_slli_epi32(p.high, 8), p.low); }
+  static inline I Broadcast(const std::byte* dword) {
     int32_t v;
-    std::memcpy(&v, pair, sizeof v);
+    std::memcpy(&v, dword, sizeof v);
     return _mm512_set1_epi32(v);
   }
 
@@ -63,12 +74,6 @@ struct V {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
   }
   static inline F LowHalfs(I v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
-
-  // Bytes 1 and 2 of each dword change places: then masks and shifts by 8 leave neighbouring columns as a pair.
-  static inline I Swap(I v) {
-    return _mm512_shuffle_epi8(
-        v, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15)));
-  }
 
   // Per 128 bits: v[i] holds four dwords of row i; becomes dword i of the four rows.
   static inline void Transpose4(I* v) {
@@ -96,13 +101,13 @@ struct V {
     Transpose4(out);
   }
 
-  // out[g], lane l: dword g of the 32 bytes at row[l] + at, swapped (Swap).
+  // out[g], lane l: dword g of the 32 bytes at row[l] + at.
   static inline void Quads8(const std::byte* const* row, size_t at, I* out) {
     I v[8];  // v[i] = rows i and i + 4, v[4 + i] = rows i + 8 and i + 12
     for (int i = 0; i < 8; ++i) {
       const int first = i + (i & 4);
-      v[i] = Swap(_mm512_inserti64x4(_mm512_castsi256_si512(Load32(row[first] + at)),
-                                     Load32(row[first + 4] + at), 1));
+      v[i] =
+          _mm512_inserti64x4(_mm512_castsi256_si512(Load32(row[first] + at)), Load32(row[first + 4] + at), 1);
     }
     Transpose4(v);
     Transpose4(v + 4);

@@ -33,8 +33,7 @@ struct V {
     return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-n)));
   }
   static inline I Sra(I v, int n) { return vshlq_s32(v, vdupq_n_s32(-n)); }
-  static inline I Shl16x8(I v) { return vreinterpretq_s32_s16(vshlq_n_s16(vreinterpretq_s16_s32(v), 8)); }
-  static inline I Sra16x8(I v) { return vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(v), 8)); }
+  static inline I Times(I a, I b) { return vmulq_s32(a, b); }
   static inline int32_t Largest(I v) { return vmaxvq_s32(v); }
 
   static inline F Add(F a, F b) { return vaddq_f32(a, b); }
@@ -49,26 +48,35 @@ struct V {
   static inline F IfLess(F a, F b, F yes, F no) { return vbslq_f32(vcltq_f32(a, b), yes, no); }
   static inline F IfNaN(F nan, F no) { return vbslq_f32(vceqq_f32(nan, nan), no, nan); }
 
-  // acc + a.low * b.low + a.high * b.high in every lane, exact
-  static inline I Dot(I acc, I a, I b) {
-    const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
-    return vaddq_s32(acc, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+  // Products of digits with codes as pairs of 16 bits: columns 0 and 2 of a quad, then 1 and 3.
+  static constexpr DigitOrder kDigitOrder = DigitOrder::kPairs;
+  static constexpr int kQuadBytes = 8;
+  struct Code {
+    int16x8_t even, odd;
+  };
+  using Products = I;
+  static inline Products NoProducts() { return vdupq_n_s32(0); }
+  static inline Code Split(I quad) {
+    const uint16x8_t v = vreinterpretq_u16_s32(quad);
+    return {vreinterpretq_s16_u16(vandq_u16(v, vdupq_n_u16(0xff))), vreinterpretq_s16_u16(vshrq_n_u16(v, 8))};
   }
-  static inline I Broadcast(const int16_t* pair) {
+  static inline Products Product(Products p, Code code, const std::byte* digits) {
+    return Madd(Madd(p, code.even, Broadcast(digits)), code.odd, Broadcast(digits + 4));
+  }
+  static inline I Total(Products p) { return p; }
+  // acc + a.low * b.low + a.high * b.high in every lane, exact
+  static inline I Madd(I acc, int16x8_t a, int16x8_t b) {
+    return vaddq_s32(acc, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)));
+  }
+  static inline int16x8_t Broadcast(const std::byte* dword) {
     int32_t v;
-    std::memcpy(&v, pair, sizeof v);
-    return vdupq_n_s32(v);
+    std::memcpy(&v, dword, sizeof v);
+    return vreinterpretq_s16_s32(vdupq_n_s32(v));
   }
 
   static inline F Halfs(const uint16_t* at) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(at))); }
   static inline F LowHalfs(I v) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_s32(v))));
-  }
-
-  // Bytes 1 and 2 of each dword change places: then masks and shifts by 8 leave neighbouring columns as a pair.
-  static inline I Swap(I v) {
-    constexpr uint8_t kOrder[16] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
-    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(v), vld1q_u8(kOrder)));
   }
 
   static inline I Load16(const std::byte* at) {
@@ -91,10 +99,9 @@ struct V {
     Transpose4(out);
   }
 
-  // out[g], lane l: dword g of the 32 bytes at row[l] + at, swapped (Swap).
+  // out[g], lane l: dword g of the 32 bytes at row[l] + at.
   static inline void Quads8(const std::byte* const* row, size_t at, I* out) {
-    for (int i = 0; i < 4; ++i)
-      out[i] = Swap(Load16(row[i] + at)), out[4 + i] = Swap(Load16(row[i] + at + 16));
+    for (int i = 0; i < 4; ++i) out[i] = Load16(row[i] + at), out[4 + i] = Load16(row[i] + at + 16);
     Transpose4(out);
     Transpose4(out + 4);
   }

@@ -64,9 +64,9 @@ float BlockUnits(const RowsArgs& a, const quant::Format& format, const quant::Un
   const auto unit = static_cast<int64_t>(format.unit);
   for (int64_t i = 0; i < static_cast<int64_t>(format.block_weights); i += unit) {
     const int64_t digit_block = (at + i) / kDigitColumns * a.rows + r, inside = (at + i) % kDigitColumns;
-    const int16_t* const n = a.digits + digit_block * kDigitColumns + inside;
+    const int16_t* const n = a.digits + digit_block * kDigitColumns;
     int32_t product = 0, digits = 0;  // at most 32 * 128 * 32639: exact
-    for (int64_t j = 0; j < unit; ++j) product += block.code[i + j] * n[j];
+    for (int64_t j = 0; j < unit; ++j) product += block.code[i + j] * Digit(a.order, n, inside + j);
     for (int64_t j = inside / 16; j < (inside + unit) / 16; ++j) digits += a.sums[digit_block * 2 + j];
     const float d = a.scales[digit_block];
     sum = std::fma(static_cast<float>(product), block.scale[i / unit] * d, sum);
@@ -127,8 +127,16 @@ void Combine(const CombineArgs& c) {
 
 }  // namespace
 
+int Digit(DigitOrder order, const int16_t* block, int64_t i) {
+  if (order == DigitOrder::kPlain) return block[i];
+  if (order == DigitOrder::kPairs) return block[i / 4 * 4 + i % 2 * 2 + i / 2 % 2];
+  const auto* const planes = reinterpret_cast<const int8_t*>(block);
+  return 256 * planes[i] + planes[32 + i];
+}
+
 const Kernels& ScalarKernels() {
-  static constexpr Kernels kKernels{"scalar", Rows, Round, Dot16, Axpy, ExpAll, Fma, Combine};
+  static constexpr Kernels kKernels{"scalar", DigitOrder::kPlain, Rows, Round, Dot16, Axpy, ExpAll, Fma,
+                                    Combine};
   return kKernels;
 }
 

@@ -40,6 +40,7 @@ void Gather(const model::Matrix& w, const Activations& from, const ExpertGroup& 
     to.x_stride = from.columns;
     return;
   }
+  to.order = from.order;
   const int64_t blocks = from.padded / kDigitColumns;
   const auto take = [&](const auto& source, int64_t width, auto& target) {  // [blocks][rows][width]
     target.resize(static_cast<size_t>(blocks * n * width));

@@ -27,6 +27,7 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
   const quant::Format* const format = quant::Find(w.type);
   if (!format || !format->integer() || w.columns == 0) return;
   const auto blocks = static_cast<size_t>(out.padded / kDigitColumns * rows);
+  out.order = how.kernels->order;
   out.digits.resize(blocks * kDigitColumns);
   out.scales.resize(blocks);
   out.sums.resize(blocks * 2);
@@ -50,6 +51,7 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
   args.first = first;
   args.count = count;
   args.rows = x.rows;
+  args.order = x.order;
   args.digits = x.digits.data();
   args.scales = x.scales.data();
   args.sums = x.sums.data();

@@ -19,7 +19,8 @@ struct Activations {
   int64_t rows = 0, columns = 0, padded = 0;  // padded: columns up to a multiple of 32
   const float* x = nullptr;                   // [rows] x_stride apart (float weights); the caller's memory
   int64_t x_stride = 0;
-  std::vector<int16_t> digits;  // [padded / 32][rows][32]
+  DigitOrder order = DigitOrder::kPlain;
+  std::vector<int16_t> digits;  // [padded / 32][rows][32], laid out as `order` says
   std::vector<float> scales;    // [padded / 32][rows]
   std::vector<int32_t> sums;    // [padded / 32][rows][2]
 };

@@ -207,6 +207,23 @@ void ExpAll(const float* x, float* dst, int64_t n) {
   std::memcpy(dst + i, padded, static_cast<size_t>(n - i) * sizeof(float));
 }
 
+template <DigitOrder kOrder>
+inline void PutDigits(const int32_t* n, int16_t* digits) {
+  if constexpr (kOrder == DigitOrder::kPlanes) {
+    int8_t planes[64];
+    for (int i = 0; i < 32; ++i) {
+      planes[i] = static_cast<int8_t>((n[i] + 128) >> 8);
+      planes[32 + i] = static_cast<int8_t>(n[i]);
+    }
+    std::memcpy(digits, planes, sizeof planes);
+  } else {
+    for (int i = 0; i < 32; i += 4) {
+      digits[i] = static_cast<int16_t>(n[i]), digits[i + 1] = static_cast<int16_t>(n[i + 2]);
+      digits[i + 2] = static_cast<int16_t>(n[i + 1]), digits[i + 3] = static_cast<int16_t>(n[i + 3]);
+    }
+  }
+}
+
 template <class V>
 void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums) {
   for (int64_t at = 0; at < n; at += 32, digits += stride * 32, scales += stride, sums += stride * 2) {
@@ -241,7 +258,7 @@ void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* sc
       V::Store(rounded + i, V::Nearest(V::Min(V::Max(scaled, minus_limit), limit)));
     }
     for (int i = 0; i < 16; ++i) sums[0] += rounded[i], sums[1] += rounded[16 + i];
-    for (int i = 0; i < 32; ++i) digits[i] = static_cast<int16_t>(rounded[i]);
+    PutDigits<V::kDigitOrder>(rounded, digits);
   }
 }
 
