@@ -9,45 +9,67 @@ namespace glint::cpu {
 namespace {
 
 constexpr int64_t kPart = 128;  // entries of the list whose sums run on their own
+// Heads that attend together, so that a latent row is loaded once for all of them.
+constexpr int64_t kHeads = 8;
 
-// mix = sum over the list of softmax(query . latent * scale) * latent. scores [count] and part [rank] are
-// scratch.
-void Attend(const Kernels& kernels, const float* query, const float* latent, int64_t rank,
-            const int32_t* list, int64_t count, float scale, float* scores, float* part, float* mix) {
-  for (int64_t i = 0; i < count; ++i) scores[i] = kernels.dot16(query, latent + list[i] * rank, rank) * scale;
-  float top = scores[0];
-  for (int64_t i = 1; i < count; ++i) top = std::max(top, scores[i]);
-  for (int64_t i = 0; i < count; ++i) scores[i] -= top;
-  kernels.exp(scores, scores, count);
+// What `heads` <= kHeads heads of one token attend to, and with what.
+struct Attention {
+  const float* latent;  // rows of `rank`
+  const int32_t* list;  // [count] ascending
+  const float* query;   // [heads], query_stride apart
+  float* mix;           // the same: receives sum over the list of softmax(query . latent * scale) * latent
+  int64_t heads, rank, count, query_stride;
+  float scale;
+};
 
-  float sum = 0;
-  for (int64_t begin = 0; begin < count; begin += kPart) {
-    const int64_t end = std::min(begin + kPart, count);
-    float* const to = begin == 0 ? mix : part;
-    std::fill(to, to + rank, 0.0f);
-    float part_sum = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      part_sum += scores[i];
-    }
-    CombineArgs args{};
-    args.a = scores + begin;
-    args.a_step = 1;
-    args.x = latent;
-    args.index = list + begin;
-    args.x_stride = rank;
-    args.n = end - begin;
-    args.dst = to;
-    args.rows = 1;
-    args.width = rank;
-    kernels.combine(args);
-    if (begin == 0) {
-      sum = part_sum;
-    } else {
-      sum += part_sum;
-      for (int64_t d = 0; d < rank; ++d) mix[d] += part[d];
+// scores: scratch [count][kHeads]; part: [kHeads][rank].
+void Attend(const Kernels& kernels, const Attention& t, float* scores, float* part) {
+  if (t.heads < kHeads) std::fill(scores, scores + t.count * kHeads, 0.0f);
+  DotsArgs dots{};
+  dots.a = t.query, dots.a_stride = t.query_stride, dots.rows = t.heads;
+  dots.x = t.latent, dots.index = t.list, dots.x_stride = t.rank, dots.n = t.count;
+  dots.width = t.rank;
+  dots.out = scores, dots.out_row = 1, dots.out_step = kHeads;
+  kernels.dots(dots);
+  float top[kHeads], sum[kHeads];
+  for (int64_t i = 0; i < t.count; ++i) {
+    float* const s = scores + i * kHeads;
+    for (int64_t h = 0; h < kHeads; ++h) {
+      s[h] *= t.scale;
+      top[h] = i == 0 ? s[h] : std::max(top[h], s[h]);
     }
   }
-  for (int64_t d = 0; d < rank; ++d) mix[d] /= sum;
+  for (int64_t i = 0; i < t.count; ++i) {
+    for (int64_t h = 0; h < kHeads; ++h) scores[i * kHeads + h] -= top[h];
+  }
+  kernels.exp(scores, scores, t.count * kHeads);
+
+  for (int64_t begin = 0; begin < t.count; begin += kPart) {
+    const int64_t end = std::min(begin + kPart, t.count);
+    float part_sum[kHeads] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t h = 0; h < kHeads; ++h) part_sum[h] += scores[i * kHeads + h];
+    }
+    for (int64_t h = 0; h < kHeads; ++h) sum[h] = begin == 0 ? part_sum[h] : sum[h] + part_sum[h];
+    CombineArgs args{};
+    args.a = scores + begin * kHeads;
+    args.a_row = 1, args.a_step = kHeads;
+    args.x = t.latent;
+    args.index = t.list + begin;
+    args.x_stride = t.rank;
+    args.n = end - begin;
+    args.dst = begin == 0 ? t.mix : part;
+    args.dst_stride = begin == 0 ? t.query_stride : t.rank;
+    args.rows = t.heads, args.width = t.rank;
+    for (int64_t h = 0; h < t.heads; ++h) std::fill_n(args.dst + h * args.dst_stride, t.rank, 0.0f);
+    kernels.combine(args);
+    for (int64_t h = 0; begin > 0 && h < t.heads; ++h) {
+      for (int64_t d = 0; d < t.rank; ++d) t.mix[h * t.query_stride + d] += part[h * t.rank + d];
+    }
+  }
+  for (int64_t h = 0; h < t.heads; ++h) {
+    for (int64_t d = 0; d < t.rank; ++d) t.mix[h * t.query_stride + d] /= sum[h];
+  }
 }
 
 }  // namespace
@@ -63,21 +85,30 @@ void DsaAttend(const StepContext& c) {
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(qk)));
   const How alone = c.Alone();
 
-  c.Parallel(heads, 1, [&](int64_t begin, int64_t end, Scratch& scratch) {
-    float* const query = scratch.Floats(0, c.rows * rank);
-    float* const mix = scratch.Floats(1, c.rows * rank);
-    float* const scores = scratch.Floats(2, width);
-    float* const part = scratch.Floats(3, rank);
-    for (int64_t h = begin; h < end; ++h) {
-      Operand(c, alone, q + h * qk, heads * qk, c.rows, scratch).Times(w.k_b, h, query, rank);
+  const int64_t threads = c.how.pool != nullptr ? c.how.pool->threads() : 1;
+  const int64_t together = std::clamp(heads / threads, int64_t{1}, kHeads);
+  c.Parallel(heads, together, [&](int64_t begin, int64_t end, Scratch& scratch) {
+    float* const query = scratch.Floats(0, together * c.rows * rank);  // [together][rows][rank]
+    float* const mix = scratch.Floats(1, together * c.rows * rank);
+    float* const scores = scratch.Floats(2, width * kHeads);
+    float* const part = scratch.Floats(3, kHeads * rank);
+    for (int64_t first = begin; first < end; first += together) {
+      const int64_t n = std::min(together, end - first);
+      for (int64_t h = 0; h < n; ++h)
+        Operand(c, alone, q + (first + h) * qk, heads * qk, c.rows, scratch)
+            .Times(w.k_b, first + h, query + h * c.rows * rank, rank);
       for (const SegmentView& segment : c.segments) {
         const float* const latent = segment.state->Dsa(c.layer_index()).latent;
         for (int64_t r = segment.first_row; r < segment.first_row + segment.rows; ++r) {
-          Attend(*c.how.kernels, query + r * rank, latent, rank, selected + r * width, counts[r], scale,
-                 scores, part, mix + r * rank);
+          Attend(*c.how.kernels,
+                 {latent, selected + r * width, query + r * rank, mix + r * rank, n, rank, counts[r],
+                  c.rows * rank, scale},
+                 scores, part);
         }
       }
-      Operand(c, alone, mix, rank, c.rows, scratch).Times(w.v_b, h, attended + h * v, heads * v);
+      for (int64_t h = 0; h < n; ++h)
+        Operand(c, alone, mix + h * c.rows * rank, rank, c.rows, scratch)
+            .Times(w.v_b, first + h, attended + (first + h) * v, heads * v);
     }
   });
 }

@@ -15,15 +15,25 @@ struct Query {
   float scale;  // heads^-1/2 * dim^-1/2
 };
 
-void Score(const Kernels& kernels, const Query& query, int64_t begin, int64_t end, float* scores) {
-  for (int64_t p = begin; p < end; ++p) {
-    const float* const key = query.pooled + p * query.dim;
-    float sum = 0;
-    for (int64_t h = 0; h < query.heads; ++h) {
-      // std::max(NaN, 0) is NaN: it must not turn into a score of zero.
-      sum = std::fma(query.w[h], std::max(kernels.dot16(query.q + h * query.dim, key, query.dim), 0.0f), sum);
+// dots: scratch [kPools][heads].
+constexpr int64_t kPools = 64;
+void Score(const Kernels& kernels, const Query& query, int64_t begin, int64_t end, float* dots,
+           float* scores) {
+  for (; begin < end; begin += kPools) {
+    const int64_t n = std::min(kPools, end - begin);
+    DotsArgs args{};
+    args.a = query.q, args.a_stride = query.dim, args.rows = query.heads;
+    args.x = query.pooled + begin * query.dim, args.x_stride = query.dim, args.n = n, args.width = query.dim;
+    args.out = dots, args.out_row = 1, args.out_step = query.heads;
+    kernels.dots(args);
+    for (int64_t p = 0; p < n; ++p) {
+      float sum = 0;
+      for (int64_t h = 0; h < query.heads; ++h) {
+        // std::max(NaN, 0) is NaN: it must not turn into a score of zero.
+        sum = std::fma(query.w[h], std::max(dots[p * query.heads + h], 0.0f), sum);
+      }
+      scores[begin + p] = sum * query.scale;
     }
-    scores[p] = sum * query.scale;
   }
 }
 
@@ -66,7 +76,8 @@ void DsaSelect(const StepContext& c) {
       } else {
         if (scores == nullptr) {
           float* const own = scratch.Floats(0, pools);
-          Score(kernels, {q + r * heads * dim, w + r * heads, pooled, heads, dim, scale}, 0, pools, own);
+          Score(kernels, {q + r * heads * dim, w + r * heads, pooled, heads, dim, scale}, 0, pools,
+                scratch.Floats(1, kPools * heads), own);
           scores = own;
         }
         TakeBest(scores, pools, keep, pool, scratch.Keys(), out);
@@ -84,8 +95,8 @@ void DsaSelect(const StepContext& c) {
         if (pools > keep) {
           scores = c.scratch.Floats(0, pools);
           const Query query{q + r * heads * dim, w + r * heads, pooled, heads, dim, scale};
-          c.Parallel(pools, 64, [&](int64_t begin, int64_t end, Scratch&) {
-            Score(kernels, query, begin, end, scores);
+          c.Parallel(pools, 64, [&](int64_t begin, int64_t end, Scratch& worker) {
+            Score(kernels, query, begin, end, worker.Floats(1, kPools * heads), scores);
           });
         }
         select(row, scores, c.scratch);

@@ -65,10 +65,11 @@ void Finish(const Kernels& kernels, const GridHead& head, int64_t t, const GridR
   // The weights of the earlier rows, L for m and P for o, then both sums.
   float* const l = weights;
   float* const p = weights + t;
-  for (int64_t s = 0; s < t; ++s) {
-    l[s] = kernels.dot16(ke, head.kf + s * head.stride, n);
-    p[s] = kernels.dot16(qe, head.kf + s * head.stride, n);
-  }
+  DotsArgs dots{};
+  dots.a = ke, dots.a_stride = qe - ke, dots.rows = 2;
+  dots.x = head.kf, dots.x_stride = head.stride, dots.n = t, dots.width = n;
+  dots.out = l, dots.out_row = t, dots.out_step = 1;
+  kernels.dots(dots);
   CombineArgs args{};
   args.a_step = 1;
   args.x = head.delta;

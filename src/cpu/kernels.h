@@ -52,6 +52,18 @@ struct CombineArgs {
   int64_t rows, width;
 };
 
+// Dot products of all rows of a with all rows of x: out[r * out_row + i * out_step] = Dot16(a + r * a_stride, row i of x).
+struct DotsArgs {
+  const float* a;
+  int64_t a_stride, rows;
+  const float* x;        // row i is x + (index ? index[i] : i) * x_stride
+  const int32_t* index;  // [n], or null
+  int64_t x_stride, n;
+  int64_t width;  // floats of a row
+  float* out;
+  int64_t out_row, out_step;
+};
+
 // One way of computing (scalar, AVX2, AVX-512, NEON).
 struct Kernels {
   const char* name;
@@ -69,6 +81,7 @@ struct Kernels {
   // dst[i] = fma(a[i], x[i], dst[i])
   void (*fma)(const float* a, const float* x, float* dst, int64_t n);
   void (*combine)(const CombineArgs& args);
+  void (*dots)(const DotsArgs& args);
 };
 
 const Kernels& ScalarKernels();

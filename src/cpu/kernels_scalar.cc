@@ -125,6 +125,14 @@ void Combine(const CombineArgs& c) {
   }
 }
 
+void Dots(const DotsArgs& d) {
+  for (int64_t i = 0; i < d.n; ++i) {
+    const float* const row = d.x + (d.index ? d.index[i] : i) * d.x_stride;
+    for (int64_t r = 0; r < d.rows; ++r)
+      d.out[r * d.out_row + i * d.out_step] = Dot16(d.a + r * d.a_stride, row, d.width);
+  }
+}
+
 }  // namespace
 
 int Digit(DigitOrder order, const int16_t* block, int64_t i) {
@@ -135,8 +143,8 @@ int Digit(DigitOrder order, const int16_t* block, int64_t i) {
 }
 
 const Kernels& ScalarKernels() {
-  static constexpr Kernels kKernels{"scalar", DigitOrder::kPlain, Rows, Round, Dot16, Axpy, ExpAll, Fma,
-                                    Combine};
+  static constexpr Kernels kKernels{
+      "scalar", DigitOrder::kPlain, Rows, Round, Dot16, Axpy, ExpAll, Fma, Combine, Dots};
   return kKernels;
 }
 

@@ -105,6 +105,54 @@ float Dot16(const float* x, const float* y, int64_t n) {
   return out;
 }
 
+// R rows of a with N rows of x.
+template <class S, int R, int N>
+inline void DotsTile(const DotsArgs& d, int64_t r, int64_t i) {
+  const float* a[R];
+  const float* x[N];
+  for (int j = 0; j < R; ++j) a[j] = d.a + (r + j) * d.a_stride;
+  for (int m = 0; m < N; ++m) x[m] = d.x + (d.index ? d.index[i + m] : i + m) * d.x_stride;
+  S acc[R][N];
+  for (int j = 0; j < R; ++j)
+    for (int m = 0; m < N; ++m) acc[j][m] = S::Zero();
+  int64_t k = 0;
+  for (; k + 16 <= d.width; k += 16) {
+    S in[R];
+#pragma GCC unroll 8
+    for (int j = 0; j < R; ++j) in[j] = S::LoadF32(reinterpret_cast<const std::byte*>(a[j] + k));
+#pragma GCC unroll 8
+    for (int m = 0; m < N; ++m) {
+      const S row = S::LoadF32(reinterpret_cast<const std::byte*>(x[m] + k));
+#pragma GCC unroll 8
+      for (int j = 0; j < R; ++j) acc[j][m] = S::Fma(in[j], row, acc[j][m]);
+    }
+  }
+  for (int j = 0; j < R; ++j) {
+    for (int m = 0; m < N; ++m) {
+      S lanes = acc[j][m];
+      if (k < d.width)
+        lanes = Tail<S, F32Weights<S>>(lanes, reinterpret_cast<const std::byte*>(a[j] + k), x[m] + k,
+                                       d.width - k);
+      d.out[(r + j) * d.out_row + (i + m) * d.out_step] = lanes.Sum();
+    }
+  }
+}
+
+template <class S, int N>
+inline void DotsColumns(const DotsArgs& d, int64_t i) {
+  int64_t r = 0;
+  for (; r + S::kGroup <= d.rows; r += S::kGroup) DotsTile<S, S::kGroup, N>(d, r, i);
+  for (; r < d.rows; ++r) DotsTile<S, 1, N>(d, r, i);
+}
+
+// A few rows of x at a time meet all rows of a while they are in the first-level cache.
+template <class S>
+void Dots(const DotsArgs& d) {
+  int64_t i = 0;
+  for (; i + S::kGroup <= d.n; i += S::kGroup) DotsColumns<S, S::kGroup>(d, i);
+  for (; i < d.n; ++i) DotsColumns<S, 1>(d, i);
+}
+
 template <class V>
 void Axpy(float a, const float* x, float* dst, int64_t n) {
   int64_t i = 0;
@@ -147,7 +195,7 @@ inline void CombineTile(const CombineArgs& c, int64_t r, int64_t j) {
 
 template <class V, int R>
 inline void CombineRows(const CombineArgs& c, int64_t r) {
-  constexpr int kColumns = R == 1 ? 8 : 2;  // enough chains to hide the latency of an fma
+  constexpr int kColumns = 8 / R;  // enough chains to hide the latency of an fma
   int64_t j = 0;
   for (; j + kColumns * V::kLanes <= c.width; j += kColumns * V::kLanes) CombineTile<V, R, kColumns>(c, r, j);
   for (; j + V::kLanes <= c.width; j += V::kLanes) CombineTile<V, R, 1>(c, r, j);
@@ -166,6 +214,7 @@ template <class V>
 void Combine(const CombineArgs& c) {
   int64_t r = 0;
   for (; r + 4 <= c.rows; r += 4) CombineRows<V, 4>(c, r);
+  for (; r + 2 <= c.rows; r += 2) CombineRows<V, 2>(c, r);
   for (; r < c.rows; ++r) CombineRows<V, 1>(c, r);
 }
 

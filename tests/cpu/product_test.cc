@@ -386,6 +386,37 @@ TEST_P(Elementwise, Dot16AxpyAndExpHaveTheCanonicalBits) {
   }
 }
 
+TEST_P(Elementwise, DotsHaveTheCanonicalBits) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  for (int repeat = 0; repeat < 500; ++repeat) {
+    const auto width = static_cast<int64_t>(rng() % 150), n = static_cast<int64_t>(rng() % 12),
+               rows = static_cast<int64_t>(rng() % 12), stride = width + static_cast<int64_t>(rng() % 3);
+    const bool wild = repeat % 2;
+    const auto a = RandomRows(rng, static_cast<size_t>(stride * 12 + 1), 20, wild),
+               x = RandomRows(rng, static_cast<size_t>(stride * 20 + 1), 20, wild);
+    std::vector<int32_t> index(static_cast<size_t>(n));
+    for (auto& i : index) i = static_cast<int32_t>(rng() % 20);
+    DotsArgs args{};
+    args.a = a.data(), args.a_stride = stride, args.rows = rows;
+    args.x = x.data(), args.x_stride = stride, args.n = n, args.width = width;
+    args.index = repeat % 3 ? index.data() : nullptr;
+    args.out_row = repeat % 4 < 2 ? 1 : 12, args.out_step = repeat % 4 < 2 ? 12 : 1;
+    std::vector<float> want(145, 7.5f), got = want;
+    args.out = got.data();
+    GetParam()->dots(args);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = args.index ? index[static_cast<size_t>(i)] : i;
+        want[static_cast<size_t>(r * args.out_row + i * args.out_step)] =
+            ScalarKernels().dot16(a.data() + r * stride, x.data() + row * stride, width);
+      }
+    }
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(Same(want[i], got[i])) << i;
+  }
+}
+
 TEST_P(Elementwise, FmaAndCombineHaveTheCanonicalBits) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
