@@ -28,6 +28,7 @@ constexpr Subcommand kSubcommands[] = {
     {"detokenize", "Turn token ids into text", DeclareDetokenize},
     {"logits", "Write a model's logits as a NumPy file", DeclareLogits},
     {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
+    {"bench", "Measure tokens per second, and compare settings", DeclareBench},
 };
 
 std::string Overview() {

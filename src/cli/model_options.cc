@@ -80,12 +80,17 @@ std::string ModelChoice::Source() const {
   return found.ok() ? *found : "";
 }
 
-Result<Model> ModelChoice::Open() const {
-  ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
+ModelOptions ModelChoice::Settings() const {
   ModelOptions options;
   options.threads = static_cast<int>(threads.value_or(0));
   options.with = SplitNames(with);
   options.without = SplitNames(without);
+  return options;
+}
+
+Result<Model> ModelChoice::Open() const {
+  ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
+  ModelOptions options = Settings();
   options.progress = bar.Callback();
   const auto where = synthetic ? Result<std::string>(*synthetic) : Path();
   if (!where.ok()) return where.status();

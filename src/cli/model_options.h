@@ -23,6 +23,8 @@ struct ModelChoice {
   Result<std::string> Path() const;
   // What Open() opens, for messages: the path, or the synthetic model's description.
   std::string Source() const;
+  // Threads and levers.
+  ModelOptions Settings() const;
   // With a progress bar. Errors begin with the path.
   Result<Model> Open() const;
 };

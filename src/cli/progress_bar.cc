@@ -71,10 +71,9 @@ Progress ProgressBar::Callback() {
 // "loading [#####.....]  45%  8.1 / 18.0 GB  12 s left"; what does not fit the width is left out from the right.
 std::string ProgressBar::Line(uint64_t done, uint64_t total, double elapsed) const {
   const double part = static_cast<double>(done) / static_cast<double>(total);
-  const std::string amount = unit_ == Unit::kBytes
-                                 ? fmt::format("{} of {}", Bytes(done), Bytes(total))
-                                 : fmt::format("{} of {} tokens", Grouped(done), Grouped(total));
-  std::string tail = fmt::format(" {:3.0f} %  {}", 100 * part, amount);
+  std::string tail = fmt::format(" {:3.0f} %", 100 * part);
+  if (unit_ == Unit::kBytes) tail += fmt::format("  {} of {}", Bytes(done), Bytes(total));
+  if (unit_ == Unit::kTokens) tail += fmt::format("  {} of {} tokens", Grouped(done), Grouped(total));
   if (done > 0) tail += fmt::format("  {} left", Duration(elapsed / part - elapsed));
 
   const auto width =

@@ -8,7 +8,8 @@
 
 namespace glint::cli {
 
-enum class Unit : unsigned char { kBytes, kTokens };
+// kPart: of work in no unit that means something to people; only the share is shown.
+enum class Unit : unsigned char { kBytes, kTokens, kPart };
 
 // Shows nothing for work that is done within two seconds, and nothing at all if stderr is no terminal. The line erases itself
 // when the bar is finished or destroyed. Threads: one at a time.

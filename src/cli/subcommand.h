@@ -25,5 +25,6 @@ Work DeclareTokenize(Options& options);
 Work DeclareDetokenize(Options& options);
 Work DeclareLogits(Options& options);
 Work DeclarePlan(Options& options);
+Work DeclareBench(Options& options);
 
 }  // namespace glint::cli

@@ -75,16 +75,8 @@ Status AttachTokenizer(ModelImpl& impl) {
   return {};
 }
 
-Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options) {
-  if (!data.ok()) return data.status();
-  auto impl = std::make_shared<ModelImpl>();
-  impl->data = std::move(*data);
-  if (options.mtp && impl->data.weights.nextn.empty()) {
-    return Status(Code::kNotFound, impl->data.origin + ": the model has no MTP block");
-  }
-  Status status = AttachTokenizer(*impl);
-  if (!status.ok()) return status;
-
+// What the options decide: the backend, its threads and its levers.
+Result<Model> Serve(std::shared_ptr<ModelImpl> impl, const ModelOptions& options) {
   impl->threads = options.threads == 0 ? AvailableCores() : options.threads;
   impl->choice = plan::WithEnvironment({.with = options.with, .without = options.without});
   impl->backend = cpu::MakeBackend(impl->data.hparams, impl->data.weights, impl->threads);
@@ -97,6 +89,18 @@ Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options)
   return Model(std::move(impl));
 }
 
+Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options) {
+  if (!data.ok()) return data.status();
+  auto impl = std::make_shared<ModelImpl>();
+  impl->data = std::move(*data);
+  if (options.mtp && impl->data.weights.nextn.empty()) {
+    return Status(Code::kNotFound, impl->data.origin + ": the model has no MTP block");
+  }
+  Status status = AttachTokenizer(*impl);
+  if (!status.ok()) return status;
+  return Serve(std::move(impl), options);
+}
+
 Status CheckOptions(const ModelOptions& options) {
   if (options.threads < 0 || options.threads > kMostThreads) {
     return {Code::kBadInput,
@@ -106,6 +110,19 @@ Status CheckOptions(const ModelOptions& options) {
 }
 
 }  // namespace
+
+Result<Model> WithOptions(const Model& model, const ModelOptions& options) {
+  if (Status status = CheckOptions(options); !status.ok()) return status;
+  if (options.mtp && !model.has_mtp()) {
+    return Status(Code::kBadInput, model.impl()->data.origin + ": it was opened without its MTP block");
+  }
+  auto impl = std::make_shared<ModelImpl>();
+  impl->data = model.impl()->data;
+  impl->tokenizer = model.impl()->tokenizer;
+  impl->usable_vocab = model.impl()->usable_vocab;
+  return Serve(std::move(impl), options);
+}
+
 }  // namespace engine
 
 Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {

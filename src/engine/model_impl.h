@@ -51,4 +51,8 @@ struct ModelImpl {
   Fingerprints fingerprints_;
 };
 
+// The same model under other options (threads, levers) with a backend of its own. Nothing is loaded again: weights and
+// tokenizer are shared, whichever of the two goes first.
+Result<Model> WithOptions(const Model& model, const ModelOptions& options);
+
 }  // namespace glint::engine

@@ -10,8 +10,8 @@ namespace {
 
 using testing::RunGlint;
 
-const std::vector<std::string> kCommands{"run",      "chat",       "convert", "inspect",
-                                         "tokenize", "detokenize", "logits",  "plan"};
+const std::vector<std::string> kCommands{"run",        "chat",   "convert", "inspect", "tokenize",
+                                         "detokenize", "logits", "plan",    "bench"};
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -65,6 +65,12 @@ TEST(Help, UsageErrorsExitWithTwoAndSuggest) {
       {{"logits", "--out", "x"}, "--ids LIST or -f FILE"},
       {{"logits", "--out", "x", "--ids", "1", "--rows", "some"}, "not all or last"},
       {{"inspect", "a", "-m", "b"}, "one of them"},
+      {{"bench", "--ctx", "5,x"}, "--ctx: 'x' is not a whole number"},
+      {{"bench", "--ctx", ","}, "--ctx: the list is empty"},
+      {{"bench", "--prefill", "0", "--decode", "0"}, "nothing to measure"},
+      {{"bench", "--blocks", "3", "--seconds", "1"}, "not both"},
+      {{"bench", "--arm", "fast: --theads 2"},
+       "arm 'fast': unknown option --theads; did you mean --threads?"},
       {{"tokenize", "--json", "--ids", "x"}, "not both"},
   };
   for (const auto& [arguments, message] : cases) {

@@ -1,0 +1,270 @@
+#include "cli/bench_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/printable.h"
+#include "cli/json_writer.h"
+#include "cli/plot.h"
+#include "cli/units.h"
+
+namespace glint::cli {
+namespace {
+
+using engine::BenchCell;
+using engine::BenchPhase;
+
+const BenchArmFacts& ArmOf(const BenchReport& r, int arm) { return r.arms[static_cast<size_t>(arm)]; }
+int64_t DepthOf(const BenchReport& r, int depth) { return r.settings.depths[static_cast<size_t>(depth)]; }
+
+std::string Joined(const std::vector<std::string>& parts, const char* between = ",") {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : between) + part;
+  return out;
+}
+
+// Columns as wide as their widest cell; the last one is not padded. align: 'l' or 'r' for each.
+std::string Aligned(const std::vector<std::vector<std::string>>& rows, const std::string& align) {
+  std::vector<size_t> widths(align.size());
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string pad(widths[c] - row[c].size(), ' ');
+      line += "  " + (align[c] == 'r' ? pad + row[c] : row[c] + pad);
+    }
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
+}
+
+std::string MachineLine(const Machine& m) {
+  std::string line = fmt::format("{}, {} {}, {}", m.processor, m.cores, m.cores == 1 ? "core" : "cores",
+                                 Bytes(m.memory_bytes));
+  for (const std::string& gpu : m.gpus) line += ", " + gpu;
+  return Printable(line);
+}
+
+std::string BuildLine(const BenchReport& r) {
+  return fmt::format("glint {} ({}, {}), {}", r.build.version, r.build.commit, r.build.compiler, r.date);
+}
+
+std::string MethodLine(const BenchReport& r) {
+  const engine::BenchSettings& s = r.settings;
+  std::vector<std::string> samples;
+  if (s.prefill > 0)
+    samples.push_back(fmt::format("prefill of {} tokens", Grouped(static_cast<uint64_t>(s.prefill))));
+  if (s.decode > 0) samples.push_back(fmt::format("decode of {}", Grouped(static_cast<uint64_t>(s.decode))));
+  return fmt::format("{}; {} of warm-up apart; context: {}", Joined(samples, ", "), s.warmup,
+                     Printable(r.context));
+}
+
+std::string ArmLine(const BenchArmFacts& arm, bool named) {
+  std::string line = named ? Printable(arm.name) + ": " : "";
+  line += fmt::format("{}, {} a token, {} {}", Printable(arm.model), Bytes(arm.weight_bytes_per_token),
+                      arm.threads, arm.threads == 1 ? "thread" : "threads");
+  if (!arm.flags.empty()) line += ", " + Printable(arm.flags);
+  return line;
+}
+
+}  // namespace
+
+std::string BenchTable(const BenchReport& r) {
+  const bool several = r.arms.size() > 1;
+  std::string out = MachineLine(r.machine) + "\n" + BuildLine(r) + "\n";
+  for (const BenchArmFacts& arm : r.arms) out += ArmLine(arm, several) + "\n";
+  out += MethodLine(r) + "\n\n";
+
+  std::vector<std::vector<std::string>> rows{
+      {"phase", "depth", "arm", "samples", "tokens/s", "quartiles", "range", ""}};
+  if (several) rows[0].back() = "against " + Printable(r.arms[0].name);
+  const int fewest = engine::FewestPairs(r.analysis.comparisons, r.confidence);
+  for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
+    for (const BenchCell& cell : r.analysis.cells) {
+      if (cell.phase != phase) continue;
+      rows.push_back({cell.arm == 0 ? std::string(Name(phase)) : "",
+                      cell.arm == 0 ? Grouped(static_cast<uint64_t>(DepthOf(r, cell.depth))) : "",
+                      Printable(ArmOf(r, cell.arm).name), fmt::format("{}", cell.samples),
+                      Rate(cell.rate.median), Rate(cell.rate.low) + " - " + Rate(cell.rate.high),
+                      Rate(cell.rate.least) + " - " + Rate(cell.rate.most), Describe(cell, fewest)});
+    }
+  }
+  if (!several) {
+    for (auto& row : rows) row.erase(row.begin() + 2);
+  }
+  out += Aligned(rows, several ? "lrlrrrrl" : "lrrrrrl");
+  if (several && r.analysis.comparisons > 0) {
+    out += fmt::format(
+        "\nRatios of tokens/s, paired. With {:g} % confidence {}.\n", 100 * r.confidence,
+        r.analysis.comparisons == 1
+            ? "the interval holds the true ratio"
+            : fmt::format("all {} intervals hold the true ratios at once", r.analysis.comparisons));
+  }
+  if (!r.run.complete) out += "\nInterrupted: these are partial results.\n";
+  return out;
+}
+
+std::string BenchJson(const BenchReport& r) {
+  JsonWriter json;
+  const auto list = [&](const char* key, const std::vector<std::string>& values) {
+    json.Key(key).BeginArray(true);
+    for (const std::string& value : values) json.Value(value);
+    json.EndArray();
+  };
+  json.BeginObject().Member("format", "glint-bench").Member("version", 1).Member("complete", r.run.complete);
+  json.Member("date", r.date);
+  json.Key("build").BeginObject().Member("version", r.build.version).Member("commit", r.build.commit);
+  json.Member("compiler", r.build.compiler).Member("backends", r.build.backends).EndObject();
+  const Machine& m = r.machine;
+  json.Key("machine").BeginObject().Member("processor", m.processor).Member("cores", m.cores);
+  json.Member("memory_bytes", m.memory_bytes).Member("system", m.system).Member("kernel", m.kernel);
+  list("gpus", m.gpus);
+  json.EndObject();
+  const engine::BenchSettings& s = r.settings;
+  json.Key("settings").BeginObject().Member("context", r.context);
+  json.Key("depths").BeginArray(true);
+  for (const int64_t depth : s.depths) json.Value(depth);
+  json.EndArray();
+  json.Member("prefill_tokens", s.prefill).Member("decode_tokens", s.decode).Member("least_blocks", s.blocks);
+  json.Member("most_blocks", s.most_blocks).Member("seconds_a_depth", s.seconds);
+  json.Member("warmup", s.warmup).Member("confidence", r.confidence);
+  json.Member("confidence_each", r.analysis.each).Member("comparisons", r.analysis.comparisons).EndObject();
+
+  json.Key("arms").BeginArray();
+  for (const BenchArmFacts& arm : r.arms) {
+    json.BeginObject().Member("name", arm.name).Member("flags", arm.flags).Member("source", arm.source);
+    json.Member("model", arm.model).Member("threads", arm.threads).Member("chunk", arm.chunk);
+    json.Member("slow", arm.slow);
+    list("prefill_levers", arm.prefill_levers);
+    list("decode_levers", arm.decode_levers);
+    json.Member("weight_bytes_per_token", arm.weight_bytes_per_token).EndObject();
+  }
+  json.EndArray();
+
+  json.Key("results").BeginArray();
+  for (const BenchCell& cell : r.analysis.cells) {
+    json.BeginObject().Member("arm", ArmOf(r, cell.arm).name).Member("phase", Name(cell.phase));
+    json.Member("depth", DepthOf(r, cell.depth)).Member("samples", cell.samples);
+    json.Key("tokens_per_second").BeginObject().Member("median", cell.rate.median);
+    json.Member("quartile_low", cell.rate.low).Member("quartile_high", cell.rate.high);
+    json.Member("least", cell.rate.least).Member("most", cell.rate.most).EndObject();
+    json.Member("verdict", Name(cell.verdict)).Member("pairs", cell.pairs);
+    if (cell.ratio) {
+      json.Key("ratio").BeginObject().Member("median", cell.ratio->median);
+      json.Member("low", cell.ratio->low).Member("high", cell.ratio->high).EndObject();
+    }
+    json.EndObject();
+  }
+  json.EndArray();
+
+  json.Key("samples").BeginArray();
+  for (const engine::BenchSample& sample : r.run.samples) {
+    json.BeginObject().Member("arm", ArmOf(r, sample.arm).name).Member("phase", Name(sample.phase));
+    json.Member("depth", DepthOf(r, sample.depth)).Member("warmup", sample.block < 0).Key("block");
+    if (sample.block < 0)
+      json.Null();
+    else
+      json.Value(sample.block);
+    json.Member("position", sample.position).Member("tokens", s.Tokens(sample.phase));
+    json.Member("seconds", sample.seconds).EndObject();
+  }
+  return json.EndArray().EndObject().Take();
+}
+
+namespace {
+
+std::string Quoted(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string out = "\"";
+  for (const char c : field) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string CsvLine(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const std::string& field : fields) line += (line.empty() ? "" : ",") + Quoted(field);
+  return line + "\r\n";
+}
+
+}  // namespace
+
+std::string BenchCsv(const BenchReport& r) {
+  std::string out = CsvLine({"arm",       "phase",   "depth",
+                             "warmup",    "block",   "position",
+                             "tokens",    "seconds", "tokens_per_second",
+                             "flags",     "source",  "model",
+                             "threads",   "chunk",   "slow",
+                             "levers",    "context", "date",
+                             "glint",     "commit",  "compiler",
+                             "processor", "cores",   "memory_bytes",
+                             "system",    "kernel",  "gpus",
+                             "complete"});
+  for (const engine::BenchSample& s : r.run.samples) {
+    const BenchArmFacts& arm = ArmOf(r, s.arm);
+    const int64_t tokens = r.settings.Tokens(s.phase);
+    const bool warmup = s.block < 0;
+    out += CsvLine({arm.name,
+                    std::string(Name(s.phase)),
+                    fmt::format("{}", DepthOf(r, s.depth)),
+                    warmup ? "1" : "0",
+                    warmup ? "" : fmt::format("{}", s.block),
+                    fmt::format("{}", s.position),
+                    fmt::format("{}", tokens),
+                    fmt::format("{:.9f}", s.seconds),
+                    fmt::format("{:.6g}", static_cast<double>(tokens) / s.seconds),
+                    arm.flags,
+                    arm.source,
+                    arm.model,
+                    fmt::format("{}", arm.threads),
+                    fmt::format("{}", arm.chunk),
+                    fmt::format("{}", arm.slow),
+                    Joined(s.phase == BenchPhase::kPrefill ? arm.prefill_levers : arm.decode_levers, " "),
+                    r.context,
+                    r.date,
+                    r.build.version,
+                    r.build.commit,
+                    r.build.compiler,
+                    r.machine.processor,
+                    fmt::format("{}", r.machine.cores),
+                    fmt::format("{}", r.machine.memory_bytes),
+                    r.machine.system,
+                    r.machine.kernel,
+                    Joined(r.machine.gpus, "; "),
+                    r.run.complete ? "1" : "0"});
+  }
+  return out;
+}
+
+std::string BenchPlot(const BenchReport& r) {
+  std::vector<PlotPanel> panels;
+  for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
+    if (!r.settings.Measures(phase)) continue;
+    PlotPanel panel{
+        .title = phase == BenchPhase::kPrefill
+                     ? fmt::format("Prefill, {} tokens", Grouped(static_cast<uint64_t>(r.settings.prefill)))
+                     : fmt::format("Decode, {} tokens", Grouped(static_cast<uint64_t>(r.settings.decode))),
+        .x_label = "tokens in the context before",
+        .y_label = "tokens/s"};
+    for (const BenchArmFacts& arm : r.arms) panel.series.push_back({.name = arm.name});
+    for (const BenchCell& cell : r.analysis.cells) {
+      if (cell.phase != phase) continue;
+      panel.series[static_cast<size_t>(cell.arm)].points.push_back(
+          {.x = static_cast<double>(DepthOf(r, cell.depth)),
+           .y = cell.rate.median,
+           .low = cell.rate.low,
+           .high = cell.rate.high});
+    }
+    panels.push_back(std::move(panel));
+  }
+  const std::string title = r.arms.size() == 1 ? r.arms[0].model : "Tokens per second by depth";
+  return PlotSvg(title,
+                 fmt::format("{}, {} cores; glint {} ({}), {}; medians and quartiles{}", r.machine.processor,
+                             r.machine.cores, r.build.version, r.build.commit, r.date.substr(0, 10),
+                             r.run.complete ? "" : "; PARTIAL"),
+                 panels);
+}
+
+}  // namespace glint::cli

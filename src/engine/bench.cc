@@ -1,0 +1,312 @@
+#include "engine/bench.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/memory.h"
+#include "engine/random.h"
+#include "engine/session_impl.h"
+#include "glint/session.h"
+
+namespace glint::engine {
+namespace {
+
+// Tokens before a depth that are appended untimed after each return to the mark: the first touches what the return wrote and
+// wakes the threads, the second runs as any later one.
+constexpr int64_t kLeadTokens = 2;
+
+// What a decoded token counts in the progress shown, in tokens of prefill.
+constexpr uint64_t kDecodeWeight = 4;
+
+constexpr BenchPhase kPhases[] = {BenchPhase::kPrefill, BenchPhase::kDecode};
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+Status Interrupted() { return {Code::kBadInput, "interrupted"}; }
+
+Status Named(const BenchArm& arm, const Status& status) {
+  return status.ok() ? status
+                     : Status(status.code(), fmt::format("arm '{}': {}", arm.name, status.message()));
+}
+
+// One arm at its current depth.
+class Lane {
+ public:
+  static Result<Lane> Create(const BenchArm& arm, const BenchSettings& settings,
+                             const BenchControl& control) {
+    auto session = Session::Create(arm.model, {.context = settings.Context()});
+    if (!session.ok()) return session.status();
+    return Lane(arm, control, std::move(*session));
+  }
+
+  // Fills the context on from where the last depth left it, and marks the place that samples start from.
+  Status GoTo(int64_t depth, const std::function<void(uint64_t)>& show) {
+    Status status = Return();
+    if (!status.ok()) return status;
+    session_.Forget(mark_);
+    depth_ = depth;
+    const int64_t from = session_.position(), to = depth - std::min(depth, kLeadTokens);
+    status = session_.Append(Tokens(from, to), LogitRows::kNone, {}, [&](uint64_t done, uint64_t) {
+      show(done);
+      return !control_->interrupted();
+    });
+    if (status.ok() && control_->interrupted()) status = Interrupted();
+    if (!status.ok()) return status;
+    auto mark = session_.Checkpoint();
+    if (!mark.ok()) return mark.status();
+    mark_ = *mark;
+    marked_ = true;
+    return {};
+  }
+
+  // Seconds of a sample of `tokens` tokens from the current depth on.
+  Result<double> Time(BenchPhase phase, int64_t tokens) {
+    Status status = Return();
+    if (!status.ok()) return status;
+    const int64_t piece = phase == BenchPhase::kDecode ? 1 : arm_->chunk > 0 ? arm_->chunk : tokens;
+    double ignored = 0;
+    status = Append(session_.position(), depth_, piece, ignored);
+    if (!status.ok()) return status;
+    double seconds = 0;
+    status = Append(depth_, depth_ + tokens, piece, seconds);
+    if (!status.ok()) return status;
+    return seconds;
+  }
+
+ private:
+  Lane(const BenchArm& arm, const BenchControl& control, Session session)
+      : arm_(&arm),
+        control_(&control),
+        session_(std::move(session)),
+        logits_(static_cast<size_t>(arm.model.vocab_size())) {}
+
+  std::span<const int32_t> Tokens(int64_t from, int64_t to) const {
+    return std::span(arm_->tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
+  }
+
+  Status Return() { return marked_ ? session_.Rewind(mark_) : Status(); }
+
+  // In pieces, each with the logits after its last token, as who samples from them would ask for.
+  Status Append(int64_t from, int64_t to, int64_t piece, double& seconds) {
+    const Clock::time_point start = Clock::now();
+    for (int64_t at = from; at < to; at += piece) {
+      const Clock::time_point call = Clock::now();
+      Status status = session_.Append(Tokens(at, std::min(at + piece, to)), LogitRows::kLast, logits_,
+                                      [this](uint64_t, uint64_t) { return !control_->interrupted(); });
+      if (status.ok() && control_->interrupted()) status = Interrupted();
+      if (!status.ok()) return status;
+      if (arm_->slow > 0) {
+        const double until = Seconds(call, Clock::now()) * (1 + arm_->slow);
+        while (Seconds(call, Clock::now()) < until) continue;
+      }
+    }
+    seconds = Seconds(start, Clock::now());
+    return {};
+  }
+
+  const BenchArm* arm_;
+  const BenchControl* control_;
+  Session session_;
+  std::vector<float> logits_;  // [vocab]
+  CheckpointId mark_;
+  bool marked_ = false;
+  int64_t depth_ = 0;
+};
+
+// Progress in tokens of prefill; decoded tokens count as kDecodeWeight. The number of blocks at depths to come is taken for that of
+// the last known one.
+class Meter {
+ public:
+  Meter(const BenchSettings& s, size_t arms, const Progress& progress)
+      : settings_(s), arms_(arms), progress_(progress), depths_left_(s.depths.size()) {
+    fill_left_ = arms * static_cast<uint64_t>(s.depths.back());
+    blocks_ = s.blocks;
+  }
+  void Filled(uint64_t more) { done_ += more, fill_left_ -= std::min(more, fill_left_), Show(0); }
+  void Sampled(BenchPhase phase) { done_ += Of(phase), Show(0); }
+  void BeginDepth() { --depths_left_, here_ = done_, SetBlocks(blocks_); }
+  void SetBlocks(int blocks) { blocks_ = blocks, end_of_depth_ = here_ + Depth(); }
+  void Show(uint64_t more) const {
+    const uint64_t total = std::max(end_of_depth_, done_ + more) + depths_left_ * Depth() + fill_left_;
+    if (progress_) progress_(done_ + more, total);
+  }
+
+ private:
+  uint64_t Of(BenchPhase phase) const {
+    return static_cast<uint64_t>(settings_.Tokens(phase)) *
+           (phase == BenchPhase::kDecode ? kDecodeWeight : 1);
+  }
+  uint64_t Depth() const {
+    const auto samples = arms_ * static_cast<uint64_t>(2 * blocks_ + settings_.warmup);
+    return samples * (Of(BenchPhase::kPrefill) + Of(BenchPhase::kDecode));
+  }
+
+  const BenchSettings& settings_;
+  size_t arms_;
+  const Progress& progress_;
+  size_t depths_left_;
+  int blocks_;
+  uint64_t done_ = 0, fill_left_ = 0, here_ = 0, end_of_depth_ = 0;
+};
+
+Status CheckArms(std::span<const BenchArm> arms, const BenchSettings& settings) {
+  if (arms.empty() || settings.depths.empty() || settings.blocks < 1) {
+    return {Code::kBadInput, "nothing to measure: no arm, no depth or no block"};
+  }
+  uint64_t needed = 0;
+  for (const BenchArm& arm : arms) {
+    if (static_cast<int64_t>(arm.tokens.size()) < settings.Context()) {
+      return Named(arm, {Code::kBadInput, fmt::format("{} tokens are given, {} are needed", arm.tokens.size(),
+                                                      settings.Context())});
+    }
+    // The mark holds what does not grow with the context.
+    needed += Session::MemoryNeeded(arm.model, {.context = settings.Context()}) +
+              Session::MemoryNeeded(arm.model, {.context = 1});
+  }
+  const auto room = AvailableMemory();
+  if (room.bytes < needed) {
+    return {
+        Code::kNoRoom,
+        fmt::format("{} arms at a depth of {} tokens need {} of state, but {} leaves {}; take fewer arms or "
+                    "smaller depths",
+                    arms.size(), settings.depths.back(), FormatBytes(needed), room.limited_by,
+                    FormatBytes(room.bytes))};
+  }
+  return {};
+}
+
+// One depth: fills the contexts up to it and takes its samples.
+class DepthRun {
+ public:
+  DepthRun(std::span<const BenchArm> arms, std::vector<Lane>& lanes, const BenchSettings& settings, int depth,
+           Meter& meter, std::vector<BenchSample>& samples)
+      : arms_(arms), lanes_(lanes), settings_(settings), depth_(depth), meter_(meter), samples_(samples) {}
+
+  // kBadInput "interrupted" somewhere in between; the samples taken until then are there.
+  Status Measure() {
+    if (Status status = Fill(); !status.ok()) return status;
+    meter_.BeginDepth();
+    if (Status status = WarmUp(); !status.ok()) return status;
+    int blocks = settings_.blocks;
+    for (int block = 0; block < blocks; ++block) {
+      const Clock::time_point start = Clock::now();
+      if (Status status = Block(block); !status.ok()) return status;
+      if (block == 0) {
+        blocks = BlocksFor(Seconds(start, Clock::now()));
+        meter_.SetBlocks(blocks);
+      }
+    }
+    return {};
+  }
+
+ private:
+  int Arms() const { return static_cast<int>(arms_.size()); }
+
+  Status Fill() {
+    const auto depth = static_cast<size_t>(depth_);
+    const int64_t from = depth == 0 ? 0 : settings_.depths[depth - 1], to = settings_.depths[depth];
+    for (int arm = 0; arm < Arms(); ++arm) {
+      Status status = LaneOf(arm).GoTo(to, [&](uint64_t done) { meter_.Show(done); });
+      if (!status.ok()) return Named(ArmOf(arm), status);
+      meter_.Filled(static_cast<uint64_t>(to - from));
+    }
+    return {};
+  }
+
+  Status WarmUp() {
+    for (const BenchPhase phase : kPhases) {
+      for (int number = 0; number < settings_.warmup; ++number) {
+        for (int arm = 0; arm < Arms(); ++arm) {
+          if (Status status = Take(phase, arm, -1, number); !status.ok()) return status;
+        }
+      }
+    }
+    return {};
+  }
+
+  Status Block(int block) {
+    for (const BenchPhase phase : kPhases) {
+      const std::vector<int> order = BlockOrder(Arms(), block);
+      for (int position = 0; position < static_cast<int>(order.size()); ++position) {
+        Status status = Take(phase, order[static_cast<size_t>(position)], block, position);
+        if (!status.ok()) return status;
+      }
+    }
+    return {};
+  }
+
+  int BlocksFor(double seconds_a_block) const {
+    const double fit = settings_.seconds / std::max(seconds_a_block, 1e-9);
+    return std::max(settings_.blocks, static_cast<int>(std::min<double>(fit, settings_.most_blocks)));
+  }
+
+  Status Take(BenchPhase phase, int arm, int block, int position) {
+    if (!settings_.Measures(phase)) return {};
+    const auto seconds = LaneOf(arm).Time(phase, settings_.Tokens(phase));
+    if (!seconds.ok()) return Named(ArmOf(arm), seconds.status());
+    samples_.push_back({arm, depth_, phase, block, position, *seconds});
+    meter_.Sampled(phase);
+    return {};
+  }
+
+  const BenchArm& ArmOf(int arm) const { return arms_[static_cast<size_t>(arm)]; }
+  Lane& LaneOf(int arm) { return lanes_[static_cast<size_t>(arm)]; }
+
+  std::span<const BenchArm> arms_;
+  std::vector<Lane>& lanes_;
+  const BenchSettings& settings_;
+  int depth_;
+  Meter& meter_;
+  std::vector<BenchSample>& samples_;
+};
+
+}  // namespace
+
+std::string_view Name(BenchPhase phase) { return phase == BenchPhase::kPrefill ? "prefill" : "decode"; }
+
+int64_t BenchSettings::Context() const {
+  const int64_t deepest = depths.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
+  return std::max<int64_t>(deepest + std::max(prefill, decode), 1);
+}
+
+std::vector<int> BlockOrder(int arms, int block) {
+  std::vector<int> order;
+  for (int i = 0; i < arms; ++i) order.push_back((block + i) % arms);
+  for (int i = arms; i-- > 0;) order.push_back((block + i) % arms);
+  return order;
+}
+
+std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab, uint64_t seed) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(Draw64(seed, i) % static_cast<uint64_t>(vocab));
+  return ids;
+}
+
+Result<BenchRun> RunBench(std::span<const BenchArm> arms, const BenchSettings& settings,
+                          const BenchControl& control) {
+  if (Status status = CheckArms(arms, settings); !status.ok()) return status;
+  std::vector<Lane> lanes;
+  for (const BenchArm& arm : arms) {
+    auto lane = Lane::Create(arm, settings, control);
+    if (!lane.ok()) return Named(arm, lane.status());
+    lanes.push_back(std::move(*lane));
+  }
+  BenchRun run;
+  Meter meter(settings, arms.size(), control.progress);
+  for (size_t depth = 0; depth < settings.depths.size(); ++depth) {
+    Status status = DepthRun(arms, lanes, settings, static_cast<int>(depth), meter, run.samples).Measure();
+    if (!status.ok() && control.interrupted()) return run;
+    if (!status.ok()) return status;
+  }
+  run.complete = true;
+  return run;
+}
+
+}  // namespace glint::engine

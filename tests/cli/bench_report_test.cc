@@ -1,0 +1,173 @@
+// Reports of given samples: nothing is measured here.
+#include "cli/bench_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+
+namespace glint::cli {
+namespace {
+
+using engine::BenchPhase;
+
+// Two arms, two depths, eight blocks; the second arm takes a quarter longer. Names with everything that a format might trip over.
+BenchReport Report(bool complete = true) {
+  BenchReport r;
+  r.date = "2026-01-02T03:04:05Z";
+  r.build = {.version = "1.2.3", .commit = "abcdef123456", .compiler = "g++ 12.2.0", .backends = "cpu"};
+  r.machine.processor = "A \"fast\", <good> & cheap CPU";
+  r.machine.cores = 8;
+  r.machine.memory_bytes = 64000000000;
+  r.machine.system = "Some Linux";
+  r.machine.kernel = "Linux 6.1 x86_64";
+  r.machine.gpus = {"GPU one", "GPU two"};
+  r.context = "random ids, seed 1";
+  r.arms.resize(2);
+  r.arms[0].name = "base", r.arms[0].model = "stories", r.arms[0].source = "/models/a.gguf";
+  r.arms[0].decode_levers = {"one", "two"}, r.arms[0].prefill_levers = {"three"};
+  r.arms[1] = r.arms[0];
+  r.arms[1].name = "a,\"b\"\x1b[2J<", r.arms[1].flags = "--threads 1", r.arms[1].slow = 0.25;
+  r.arms[0].threads = 8, r.arms[1].threads = 1;
+  r.arms[0].weight_bytes_per_token = r.arms[1].weight_bytes_per_token = 11700000;
+  r.settings = {.depths = {512, 65536}, .prefill = 100, .decode = 10, .blocks = 8, .most_blocks = 8};
+  r.confidence = 0.975;
+  for (int depth = 0; depth < 2; ++depth) {
+    for (int block = -1; block < 8; ++block) {
+      for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
+        const auto order = block < 0 ? std::vector<int>{0, 1} : engine::BlockOrder(2, block);
+        for (size_t at = 0; at < order.size(); ++at) {
+          const double seconds = (phase == BenchPhase::kPrefill ? 0.25 : 0.1) * (order[at] == 1 ? 1.25 : 1);
+          r.run.samples.push_back(
+              {order[at], depth, phase, block, block < 0 ? 0 : static_cast<int>(at), seconds});
+        }
+      }
+    }
+  }
+  if (!complete) r.run.samples.resize(20);
+  r.run.complete = complete;
+  r.analysis = engine::Analyse(r.run, r.settings, 2, r.confidence);
+  return r;
+}
+
+TEST(BenchReport, TheTableSaysWhatWasMeasured) {
+  EXPECT_EQ(
+      BenchTable(Report()),
+      "A \"fast\", <good> & cheap CPU, 8 cores, 64.0 GB, GPU one, GPU two\n"
+      "glint 1.2.3 (abcdef123456, g++ 12.2.0), 2026-01-02T03:04:05Z\n"
+      "base: stories, 11.7 MB a token, 8 threads\n"
+      "a,\"b\"\\x1b[2J<: stories, 11.7 MB a token, 1 thread, --threads 1\n"
+      "prefill of 100 tokens, decode of 10; 1 of warm-up apart; context: random ids, seed 1\n"
+      "\n"
+      "  phase     depth  arm            samples  tokens/s    quartiles        range  against base\n"
+      "  prefill     512  base                16       400    400 - 400    400 - 400\n"
+      "                   a,\"b\"\\x1b[2J<       16       320    320 - 320    320 - 320  20.0 % slower (20.0 "
+      "% to 20.0 %)\n"
+      "  prefill  65,536  base                16       400    400 - 400    400 - 400\n"
+      "                   a,\"b\"\\x1b[2J<       16       320    320 - 320    320 - 320  20.0 % slower (20.0 "
+      "% to 20.0 %)\n"
+      "  decode      512  base                16       100    100 - 100    100 - 100\n"
+      "                   a,\"b\"\\x1b[2J<       16      80.0  80.0 - 80.0  80.0 - 80.0  20.0 % slower (20.0 "
+      "% to 20.0 %)\n"
+      "  decode   65,536  base                16       100    100 - 100    100 - 100\n"
+      "                   a,\"b\"\\x1b[2J<       16      80.0  80.0 - 80.0  80.0 - 80.0  20.0 % slower (20.0 "
+      "% to 20.0 %)\n"
+      "\n"
+      "Ratios of tokens/s, paired. With 97.5 % confidence all 4 intervals hold the true ratios at once.\n");
+}
+
+TEST(BenchReport, PartialResultsAreCalledPartial) {
+  const BenchReport r = Report(false);
+  EXPECT_NE(BenchTable(r).find("\nInterrupted: these are partial results.\n"), std::string::npos);
+  EXPECT_NE(BenchPlot(r).find("PARTIAL"), std::string::npos);
+  EXPECT_NE(BenchJson(r).find("\"complete\": false"), std::string::npos);
+  EXPECT_TRUE(BenchCsv(r).ends_with(",0\r\n"));
+}
+
+TEST(BenchReport, TheJsonHoldsEverySample) {
+  const BenchReport r = Report();
+  const auto json = ParseJson(BenchJson(r), "report");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(*json->Get<std::string>("format"), "glint-bench");
+  EXPECT_EQ(*json->Get<std::string>("machine.processor"), r.machine.processor);
+  EXPECT_EQ(json->At("machine.gpus")->items().size(), 2u);
+  EXPECT_EQ(*json->Get<std::string>("build.commit"), "abcdef123456");
+  EXPECT_EQ(json->Find("arms")->items().size(), 2u);
+  EXPECT_EQ(json->Find("arms")->items()[1].Get<std::string>("name").status().message(), "");
+  EXPECT_EQ(*json->Find("arms")->items()[1].Get<double>("slow"), 0.25);
+  EXPECT_EQ(json->Find("arms")->items()[0].Find("decode_levers")->items().size(), 2u);
+  const auto& results = json->Find("results")->items();
+  ASSERT_EQ(results.size(), 8u);
+  EXPECT_EQ(*results[0].Get<std::string>("verdict"), "base");
+  EXPECT_EQ(results[0].Find("ratio"), nullptr);
+  EXPECT_EQ(*results[1].Get<std::string>("verdict"), "slower");
+  EXPECT_DOUBLE_EQ(*results[1].Get<double>("ratio.median"), 0.8);
+  const auto& samples = json->Find("samples")->items();
+  ASSERT_EQ(samples.size(), r.run.samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto& s = r.run.samples[i];
+    EXPECT_EQ(*samples[i].Get<std::string>("arm"), r.arms[static_cast<size_t>(s.arm)].name);
+    EXPECT_EQ(*samples[i].Get<int64_t>("depth"), r.settings.depths[static_cast<size_t>(s.depth)]);
+    EXPECT_EQ(*samples[i].Get<bool>("warmup"), s.block < 0);
+    EXPECT_EQ(*samples[i].Get<double>("seconds"), s.seconds);
+  }
+}
+
+// A reader of RFC 4180, written here.
+std::vector<std::vector<std::string>> ReadCsv(const std::string& text) {
+  std::vector<std::vector<std::string>> lines{{""}};
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
+      lines.back().back() += text[++i];
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && c == ',') {
+      lines.back().emplace_back();
+    } else if (!quoted && c == '\r') {
+      ++i;
+      lines.push_back({""});
+    } else {
+      lines.back().back() += c;
+    }
+  }
+  lines.pop_back();
+  return lines;
+}
+
+TEST(BenchReport, TheCsvHoldsEverySample) {
+  const BenchReport r = Report();
+  const auto lines = ReadCsv(BenchCsv(r));
+  ASSERT_EQ(lines.size(), r.run.samples.size() + 1);
+  const auto column = [&](const std::string& name) {
+    return static_cast<size_t>(std::find(lines[0].begin(), lines[0].end(), name) - lines[0].begin());
+  };
+  for (size_t i = 1; i < lines.size(); ++i) {
+    ASSERT_EQ(lines[i].size(), lines[0].size());
+    const auto& s = r.run.samples[i - 1];
+    EXPECT_EQ(lines[i][column("arm")], r.arms[static_cast<size_t>(s.arm)].name);
+    EXPECT_EQ(lines[i][column("phase")], Name(s.phase));
+    EXPECT_EQ(lines[i][column("warmup")], s.block < 0 ? "1" : "0");
+    EXPECT_EQ(lines[i][column("block")], s.block < 0 ? "" : std::to_string(s.block));
+    EXPECT_EQ(std::stod(lines[i][column("seconds")]), s.seconds);
+    EXPECT_EQ(lines[i][column("processor")], r.machine.processor);
+    EXPECT_EQ(lines[i][column("gpus")], "GPU one; GPU two");
+    EXPECT_EQ(lines[i][column("levers")], s.phase == BenchPhase::kPrefill ? "three" : "one two");
+    EXPECT_EQ(lines[i][column("commit")], "abcdef123456");
+  }
+}
+
+TEST(BenchReport, ThePlotHasALineForEachArmInEachPhase) {
+  const std::string svg = BenchPlot(Report());
+  size_t lines = 0;
+  for (size_t at = svg.find("<path d=\"M"); at != std::string::npos; at = svg.find("<path d=\"M", at + 1))
+    lines += svg.find("class=\"line", at) < svg.find("/>", at) ? 1 : 0;
+  EXPECT_EQ(lines, 4u);
+  EXPECT_NE(svg.find("A &quot;fast&quot;, &lt;good&gt; &amp; cheap CPU"), std::string::npos);
+  for (const char c : svg) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
+}
+
+}  // namespace
+}  // namespace glint::cli

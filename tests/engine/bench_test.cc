@@ -1,0 +1,182 @@
+#include "engine/bench.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/model_impl.h"
+
+namespace glint::engine {
+namespace {
+
+Model Tiny(int threads = 1) {
+  auto model = Model::Synthetic("tiny", {.threads = threads});
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return *model;
+}
+
+BenchArm Arm(const std::string& name, const Model& model, const BenchSettings& settings) {
+  return {.name = name, .model = model, .tokens = RandomTokens(settings.Context(), model.usable_vocab(), 1)};
+}
+
+const BenchControl kNoControl{.progress = {}, .interrupted = [] { return false; }};
+
+// Each arm twice, its places in the block equally far from both ends taken together; over as many blocks as arms each arm has
+// each place as often as the others.
+TEST(BenchOrder, IsMirroredAndGoesRound) {
+  EXPECT_EQ(BlockOrder(1, 0), (std::vector<int>{0, 0}));
+  EXPECT_EQ(BlockOrder(2, 0), (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(BlockOrder(2, 1), (std::vector<int>{1, 0, 0, 1}));
+  EXPECT_EQ(BlockOrder(3, 1), (std::vector<int>{1, 2, 0, 0, 2, 1}));
+  for (int arms = 1; arms <= 6; ++arms) {
+    std::map<std::pair<int, size_t>, int> times;  // arm, place
+    for (int block = 0; block < 2 * arms; ++block) {
+      const auto order = BlockOrder(arms, block);
+      ASSERT_EQ(order.size(), static_cast<size_t>(2 * arms));
+      for (int arm = 0; arm < arms; ++arm) {
+        size_t places = 0;
+        for (size_t place = 0; place < order.size(); ++place) {
+          if (order[place] == arm) places += place, ++times[{arm, place}];
+        }
+        EXPECT_EQ(places, order.size() - 1) << "a linear drift adds unequally";
+      }
+    }
+    for (const auto& [where, count] : times) EXPECT_EQ(count, 2);
+  }
+}
+
+TEST(Bench, TakesTheSamplesAskedForInOrder) {
+  const BenchSettings settings{.depths = {0, 1, 24}, .prefill = 5, .decode = 3, .blocks = 3, .warmup = 2};
+  const Model model = Tiny();
+  const std::vector<BenchArm> arms{Arm("a", model, settings), Arm("b", model, settings)};
+  uint64_t last = 0;
+  bool rises = true;
+  const auto run = RunBench(arms, settings,
+                            {.progress =
+                                 [&](uint64_t done, uint64_t total) {
+                                   rises = rises && done >= last && done <= total;
+                                   last = done;
+                                   return true;
+                                 },
+                             .interrupted = [] { return false; }});
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_TRUE(run->complete);
+  EXPECT_TRUE(rises);
+  ASSERT_EQ(run->samples.size(), 3u * 2 * 2 * (2 * 3 + 2));
+  std::map<std::tuple<int, int, BenchPhase, bool>, int> counts;
+  int depth = 0, block = -1;
+  for (const BenchSample& s : run->samples) {
+    EXPECT_GT(s.seconds, 0);
+    EXPECT_GE(s.depth, depth);
+    if (s.depth > depth) block = -1;
+    depth = s.depth;
+    EXPECT_GE(s.block, block);
+    block = s.block;
+    ++counts[{s.arm, s.depth, s.phase, s.block < 0}];
+    if (s.block >= 0) {
+      EXPECT_EQ(BlockOrder(2, s.block)[static_cast<size_t>(s.position)], s.arm);
+    }
+  }
+  for (const auto& [cell, count] : counts) EXPECT_EQ(count, std::get<3>(cell) ? 2 : 6);
+}
+
+// What is read is [depth, depth + tokens) after everything before it, at every depth, and nothing else: an id out of range is met if and
+// only if it lies there.
+TEST(Bench, ReadsTheTokensOfItsDepths) {
+  const Model model = Tiny();
+  for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
+    for (const int64_t depth : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{16}, int64_t{33}}) {
+      BenchSettings settings{.depths = {depth}, .blocks = 1, .warmup = 0};
+      (phase == BenchPhase::kPrefill ? settings.prefill : settings.decode) = 4;
+      for (int64_t bad = 0; bad < depth + 6; ++bad) {
+        SCOPED_TRACE(testing::Message() << Name(phase) << " depth " << depth << " bad " << bad);
+        BenchArm arm = Arm("x", model, settings);
+        arm.tokens.resize(static_cast<size_t>(depth + 6), 0);
+        arm.tokens[static_cast<size_t>(bad)] = -1;
+        const auto run = RunBench({&arm, 1}, settings, kNoControl);
+        EXPECT_EQ(run.ok(), bad >= depth + 4);
+        if (!run.ok()) {
+          EXPECT_TRUE(run.status().message().starts_with("arm 'x': ")) << run.status().message();
+        }
+      }
+    }
+  }
+}
+
+TEST(Bench, MoreBlocksAsTimeAllowsButNoMoreThanTheMost) {
+  const Model model = Tiny();
+  for (const double seconds : {0.0, 1e9}) {
+    const BenchSettings settings{
+        .depths = {4}, .decode = 1, .blocks = 2, .most_blocks = 5, .seconds = seconds};
+    const BenchArm arm = Arm("x", model, settings);
+    const auto run = RunBench({&arm, 1}, settings, kNoControl);
+    ASSERT_TRUE(run.ok());
+    EXPECT_EQ(run->samples.size(), 1u + 2 * (seconds > 0 ? 5 : 2));
+  }
+}
+
+// Whenever it is interrupted, what had been measured is there, and says that it is not all.
+TEST(Bench, AnInterruptionKeepsWhatWasMeasured) {
+  const BenchSettings settings{.depths = {4, 8}, .prefill = 2, .decode = 2, .blocks = 2};
+  const BenchArm arm = Arm("x", Tiny(), settings);
+  std::set<size_t> seen;
+  for (int calls = 0; calls < 400; calls += 3) {
+    int left = calls;
+    const auto run = RunBench({&arm, 1}, settings,
+                              {.progress = {}, .interrupted = [&] { return left == 0 || --left == 0; }});
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    seen.insert(run->samples.size());
+    if (run->complete) {
+      EXPECT_EQ(run->samples.size(), 20u);
+      break;
+    }
+    EXPECT_LE(run->samples.size(), 20u);
+  }
+  EXPECT_TRUE(seen.contains(0));
+  EXPECT_TRUE(seen.contains(20)) << "never came to the end";
+  EXPECT_GT(seen.size(), 10u);
+}
+
+TEST(Bench, RefusesWhatCanNotBe) {
+  const Model model = Tiny();
+  BenchSettings settings{.depths = {8}, .decode = 4};
+  BenchArm arm = Arm("short", model, settings);
+  arm.tokens.pop_back();
+  auto run = RunBench({&arm, 1}, settings, kNoControl);
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.status().message(), "arm 'short': 11 tokens are given, 12 are needed");
+  EXPECT_FALSE(RunBench({}, settings, kNoControl).ok());
+  settings.depths.clear();
+  EXPECT_FALSE(RunBench({&arm, 1}, settings, kNoControl).ok());
+}
+
+TEST(Bench, RandomTokensAreOfTheirSeedAlone) {
+  const auto ids = RandomTokens(1000, 61, 7);
+  EXPECT_EQ(ids, RandomTokens(1000, 61, 7));
+  EXPECT_NE(ids, RandomTokens(1000, 61, 8));
+  EXPECT_EQ(RandomTokens(10, 61, 7), std::vector<int32_t>(ids.begin(), ids.begin() + 10));
+  EXPECT_EQ(std::set<int32_t>(ids.begin(), ids.end()).size(), 61u);
+  EXPECT_EQ(*std::min_element(ids.begin(), ids.end()), 0);
+}
+
+// The same weights in the same place, other threads and levers, the same logits; either may go first.
+TEST(WithOptions, SharesTheWeights) {
+  std::optional<Model> base = Tiny();
+  auto other = WithOptions(*base, {.threads = 2, .without = {"all"}});
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_EQ(other->threads(), 2);
+  EXPECT_EQ(other->name(), base->name());
+  EXPECT_EQ(other->impl()->data.weights.head.data, base->impl()->data.weights.head.data);
+  EXPECT_NE(other->impl()->backend.get(), base->impl()->backend.get());
+  const BenchSettings settings{.depths = {3}, .prefill = 3, .decode = 3};
+  EXPECT_FALSE(WithOptions(*base, {.threads = -1}).ok());
+  EXPECT_FALSE(WithOptions(*base, {.with = {"no.such.lever"}}).ok());
+  base.reset();
+  const BenchArm arm = Arm("x", *other, settings);
+  EXPECT_TRUE(RunBench({&arm, 1}, settings, kNoControl).ok());
+}
+
+}  // namespace
+}  // namespace glint::engine
