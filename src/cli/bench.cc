@@ -201,6 +201,7 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
   facts.flags = choice.flags;
   facts.source = choice.model.Source();
   facts.model = arm.model.name();
+  facts.fingerprint = arm.model.fingerprint();
   facts.threads = arm.model.threads();
   facts.chunk = arm.chunk;
   facts.slow = arm.slow;

@@ -136,7 +136,8 @@ std::string BenchJson(const BenchReport& r) {
   json.Key("arms").BeginArray();
   for (const BenchArmFacts& arm : r.arms) {
     json.BeginObject().Member("name", arm.name).Member("flags", arm.flags).Member("source", arm.source);
-    json.Member("model", arm.model).Member("threads", arm.threads).Member("chunk", arm.chunk);
+    json.Member("model", arm.model).Member("fingerprint", arm.fingerprint);
+    json.Member("threads", arm.threads).Member("chunk", arm.chunk);
     json.Member("slow", arm.slow);
     list("prefill_levers", arm.prefill_levers);
     list("decode_levers", arm.decode_levers);
@@ -192,16 +193,16 @@ std::string CsvLine(const std::vector<std::string>& fields) {
 }  // namespace
 
 std::string BenchCsv(const BenchReport& r) {
-  std::string out = CsvLine({"arm",       "phase",   "depth",
-                             "warmup",    "block",   "position",
-                             "tokens",    "seconds", "tokens_per_second",
-                             "flags",     "source",  "model",
-                             "threads",   "chunk",   "slow",
-                             "levers",    "context", "date",
-                             "glint",     "commit",  "compiler",
-                             "processor", "cores",   "memory_bytes",
-                             "system",    "kernel",  "gpus",
-                             "complete"});
+  std::string out = CsvLine({"arm",          "phase",     "depth",
+                             "warmup",       "block",     "position",
+                             "tokens",       "seconds",   "tokens_per_second",
+                             "flags",        "source",    "model",
+                             "fingerprint",  "threads",   "chunk",
+                             "slow",         "levers",    "context",
+                             "date",         "glint",     "commit",
+                             "compiler",     "processor", "cores",
+                             "memory_bytes", "system",    "kernel",
+                             "gpus",         "complete"});
   for (const engine::BenchSample& s : r.run.samples) {
     const BenchArmFacts& arm = ArmOf(r, s.arm);
     const int64_t tokens = r.settings.Tokens(s.phase);
@@ -218,6 +219,7 @@ std::string BenchCsv(const BenchReport& r) {
                     arm.flags,
                     arm.source,
                     arm.model,
+                    arm.fingerprint,
                     fmt::format("{}", arm.threads),
                     fmt::format("{}", arm.chunk),
                     fmt::format("{}", arm.slow),

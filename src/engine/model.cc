@@ -120,6 +120,7 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) {
   impl->data = model.impl()->data;
   impl->tokenizer = model.impl()->tokenizer;
   impl->usable_vocab = model.impl()->usable_vocab;
+  impl->tokenizer_fingerprint = model.impl()->tokenizer_fingerprint;
   return Serve(std::move(impl), options);
 }
 

@@ -26,6 +26,7 @@ BenchReport Report(bool complete = true) {
   r.context = "random ids, seed 1";
   r.arms.resize(2);
   r.arms[0].name = "base", r.arms[0].model = "stories", r.arms[0].source = "/models/a.gguf";
+  r.arms[0].fingerprint = "0123456789abcdef0123456789abcdef";
   r.arms[0].decode_levers = {"one", "two"}, r.arms[0].prefill_levers = {"three"};
   r.arms[1] = r.arms[0];
   r.arms[1].name = "a,\"b\"\x1b[2J<", r.arms[1].flags = "--threads 1", r.arms[1].slow = 0.25;
@@ -153,6 +154,7 @@ TEST(BenchReport, TheCsvHoldsEverySample) {
     EXPECT_EQ(lines[i][column("block")], s.block < 0 ? "" : std::to_string(s.block));
     EXPECT_EQ(std::stod(lines[i][column("seconds")]), s.seconds);
     EXPECT_EQ(lines[i][column("processor")], r.machine.processor);
+    EXPECT_EQ(lines[i][column("fingerprint")], r.arms[0].fingerprint);
     EXPECT_EQ(lines[i][column("gpus")], "GPU one; GPU two");
     EXPECT_EQ(lines[i][column("levers")], s.phase == BenchPhase::kPrefill ? "three" : "one two");
     EXPECT_EQ(lines[i][column("commit")], "abcdef123456");

@@ -168,6 +168,8 @@ TEST(WithOptions, SharesTheWeights) {
   ASSERT_TRUE(other.ok()) << other.status().message();
   EXPECT_EQ(other->threads(), 2);
   EXPECT_EQ(other->name(), base->name());
+  EXPECT_EQ(other->fingerprint(), base->fingerprint());
+  EXPECT_EQ(other->tokenizer_fingerprint(), base->tokenizer_fingerprint());
   EXPECT_EQ(other->impl()->data.weights.head.data, base->impl()->data.weights.head.data);
   EXPECT_NE(other->impl()->backend.get(), base->impl()->backend.get());
   const BenchSettings settings{.depths = {3}, .prefill = 3, .decode = 3};
