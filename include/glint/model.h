@@ -21,6 +21,7 @@ struct ModelOptions {
   std::vector<std::string> with = {},
                            without = {};  // levers by exact name (`glint plan` lists them); "all" in without
   bool mtp = false;                       // bind the MTP block; an error if the file has none
+  bool mtp_if_any = false;                // bind it where there is one
   std::function<bool(uint64_t done, uint64_t total)> progress = {};  // return false to stop
 };
 

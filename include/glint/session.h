@@ -18,6 +18,10 @@ struct SessionImpl;
 struct SessionOptions {
   int64_t context = 4096;  // tokens it has room for; at most the model's context length (if it states one)
   bool mtp = false;        // also keep the MTP block's caches
+  // Every pass is verified: all its steps are done once more by the canonical stages, over a copy of the state, and all outputs and states
+  // compared (`glint verify` says more). As slow as the canonical plan. A difference is kInternal with a report; the session is then
+  // as before the call.
+  bool check = false;
 };
 
 // Names a position of a session that it can return to. Valid until the session is rewound to before it.
@@ -34,7 +38,8 @@ class Session {
  public:
   // Says what memory it needs and refuses (kNoRoom, with the numbers) what the machine does not have.
   static Result<Session> Create(const Model& model, const SessionOptions& options = {});
-  // Bytes that Create would reserve for caches and state; the buffers of a pass belong to the model.
+  // Bytes that Create would reserve for caches and state, with `check` also for the copy of the state and for buffers to compare with;
+  // the buffers of a pass belong to the model otherwise.
   static uint64_t MemoryNeeded(const Model& model, const SessionOptions& options);
 
   Session(Session&&) noexcept;
@@ -66,7 +71,7 @@ class Session {
   int64_t mtp_position() const;
   int64_t capacity() const;
   std::span<const int32_t> tokens() const;
-  uint64_t memory_bytes() const;  // reserved for caches, state and checkpoints
+  uint64_t memory_bytes() const;  // reserved for caches, state and checkpoints, and for `check`
 
   // Checkpoints are explicit: an older recurrent state cannot be derived, only kept. Rewind goes back to one and drops
   // those after it. RewindTo goes to any position inside the current block of the grid (always free), or to the

@@ -40,7 +40,7 @@ struct ChatChoice {
   SamplingChoice sampling;
   std::optional<std::string> system, think;
   std::optional<int64_t> max_tokens, context;
-  bool reasoning = false;
+  bool reasoning = false, check = false;
 };
 
 bool IsEffort(std::string_view word) { return word == "low" || word == "high" || word == "max"; }
@@ -282,8 +282,8 @@ Result<int> Run(const ChatChoice& choice) {
   const auto checked = Sampler::Create(*sampling, model->usable_vocab());
   if (!checked.ok()) return checked.status();
   const int64_t made_for = model->context_length() > 0 ? model->context_length() : 4096;
-  auto session =
-      Session::Create(*model, {.context = choice.context.value_or(std::min<int64_t>(made_for, 4096))});
+  auto session = Session::Create(
+      *model, {.context = choice.context.value_or(std::min<int64_t>(made_for, 4096)), .check = choice.check});
   if (!session.ok()) return session.status();
   CatchInterruptsForever();
   return Chat(choice, *model, std::move(*sampling), std::move(*session)).Talk();
@@ -303,6 +303,7 @@ Work DeclareChat(Options& options) {
   o->sampling.Declare(options);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
+  options.Flag("--check", &o->check, "Verify every step of every pass as `glint verify` does; slow");
   options.Notes("Commands in the conversation:\n" + std::string(kHelp) +
                 "\nReasoning is shown dimmed. If stdin is not a terminal, its lines are the messages and "
                 "stdout gets the answers alone.");

@@ -29,6 +29,7 @@ constexpr Subcommand kSubcommands[] = {
     {"logits", "Write a model's logits as a NumPy file", DeclareLogits},
     {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
     {"bench", "Measure tokens per second, and compare settings", DeclareBench},
+    {"verify", "Prove the levers: hold every step to the canonical stages", DeclareVerify},
 };
 
 std::string Overview() {

@@ -88,9 +88,10 @@ ModelOptions ModelChoice::Settings() const {
   return options;
 }
 
-Result<Model> ModelChoice::Open() const {
+Result<Model> ModelChoice::Open(bool mtp_if_any) const {
   ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
   ModelOptions options = Settings();
+  options.mtp_if_any = mtp_if_any;
   options.progress = bar.Callback();
   const auto where = synthetic ? Result<std::string>(*synthetic) : Path();
   if (!where.ok()) return where.status();

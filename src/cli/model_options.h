@@ -25,8 +25,8 @@ struct ModelChoice {
   std::string Source() const;
   // Threads and levers.
   ModelOptions Settings() const;
-  // With a progress bar. Errors begin with the path.
-  Result<Model> Open() const;
+  // With a progress bar. Errors begin with the path. mtp_if_any: with the MTP block, if the model has one.
+  Result<Model> Open(bool mtp_if_any = false) const;
 };
 
 // "a,b" and "c" given separately -> a, b, c.

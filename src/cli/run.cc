@@ -28,7 +28,7 @@ struct RunOptions {
   SamplingChoice sampling;
   std::optional<std::string> prompt, file, ids, system, think;
   std::optional<int64_t> max_tokens, context;
-  bool chat = false, special = false, ignore_stop = false, json = false, reasoning = false;
+  bool chat = false, special = false, ignore_stop = false, json = false, reasoning = false, check = false;
 
   bool HasText() const { return prompt || file; }
 };
@@ -158,7 +158,7 @@ Result<int> Run(const RunOptions& o) {
                   fmt::format("the prompt has {} tokens, the context room for {}{}", prompt_tokens, context,
                               o.context ? " (--ctx)" : ", which is what the model was made for"));
   }
-  auto session = Session::Create(*model, {.context = context});
+  auto session = Session::Create(*model, {.context = context, .check = o.check});
   if (!session.ok()) return session.status();
   sampler->Observe(*prompt);
 
@@ -223,6 +223,7 @@ Work DeclareRun(Options& options) {
   o->sampling.Declare(options);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
+  options.Flag("--check", &o->check, "Verify every step of every pass as `glint verify` does; slow");
   options.Notes(
       "Text goes to stdout as it is made, one summary line to stderr. Ctrl-C ends the text (exit code 130). "
       "On a terminal "

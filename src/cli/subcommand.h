@@ -26,5 +26,6 @@ Work DeclareDetokenize(Options& options);
 Work DeclareLogits(Options& options);
 Work DeclarePlan(Options& options);
 Work DeclareBench(Options& options);
+Work DeclareVerify(Options& options);
 
 }  // namespace glint::cli

@@ -129,14 +129,16 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) {
 Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
-  return engine::Finish(model::Load(path, {.mtp = options.mtp, .progress = options.progress}), options);
+  return engine::Finish(
+      model::Load(path, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}), options);
 }
 
 Result<Model> Model::Synthetic(const std::string& spec, const ModelOptions& options) {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
-  return engine::Finish(model::LoadSynthetic(spec, {.mtp = options.mtp, .progress = options.progress}),
-                        options);
+  return engine::Finish(
+      model::LoadSynthetic(spec, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}),
+      options);
 }
 
 Model::Model(std::shared_ptr<engine::ModelImpl> impl) : impl_(std::move(impl)) {}

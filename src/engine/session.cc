@@ -72,7 +72,42 @@ Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const fl
   const std::lock_guard lock(model->mutex);
   const auto plan = model->PlanFor(pass, rows, static_cast<bool>(observer));
   if (!plan.ok()) return plan.status();
-  return model->backend->Run(**plan, batch, observer);
+  if (verifier == nullptr) return model->backend->Run(**plan, batch, observer);
+  if (observer) return {Code::kInternal, "a session that checks every pass can't be observed"};
+  const auto found = verifier->Run(**plan, batch);
+  if (!found.ok()) return found.status();
+  if (!*found) return {};
+  return {Code::kInternal, "the check found a difference: " + plan::Describe(**found)};
+}
+
+std::unique_ptr<SessionImpl> SessionImpl::Make(std::shared_ptr<ModelImpl> model,
+                                               const SessionOptions& options,
+                                               std::unique_ptr<plan::SequenceState> state) {
+  auto impl = std::make_unique<SessionImpl>();
+  impl->model = std::move(model);
+  impl->options = options;
+  impl->state = std::move(state);
+  if (options.check) {
+    const model::ModelData& data = impl->model->data;
+    impl->verifier = std::make_unique<plan::Verifier>(*impl->model->backend, data.hparams, data.weights);
+  }
+  return impl;
+}
+
+uint64_t SessionImpl::CheckBytes(const ModelImpl& model, const SessionOptions& options) {
+  if (!options.check) return 0;
+  const int rows = static_cast<int>(std::clamp<int64_t>(options.context, 1, kChunkRows));
+  const model::ModelData& data = model.data;
+  const plan::PlanRequest reference =
+      plan::CanonicalRequest(*model.backend, data.hparams, data.weights, plan::Pass::kTrunk, rows);
+  plan::PlanRequest own = reference;
+  own.choice = model.choice, own.keep_all = false;
+  const auto buffers = [](const plan::PlanRequest& request) -> uint64_t {
+    const auto plan = plan::MakePlan(request);
+    return plan.ok() ? plan->buffers.total_bytes : 0;
+  };
+  // The plan's buffers are taken once more: a pass that is verified has its own.
+  return model.backend->StateBytes(options.context, options.mtp) + buffers(reference) + buffers(own);
 }
 
 int64_t SessionImpl::BlockStart() const {
@@ -138,8 +173,17 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
     const auto part = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(rows));
     const bool wants_logits = which == LogitRows::kAll || (which == LogitRows::kLast && done + rows == total);
     float* const logits_out = which == LogitRows::kAll ? logits.data() + done * hp.vocab_size : logits.data();
+    bool stopped = false;
+    if (s.verifier != nullptr && progress) {  // its passes are slow: the caller may stop inside one
+      s.verifier->progress = [&](double) {
+        stopped = !progress(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+        return !stopped;
+      };
+    }
     Status status = s.Pass(plan::Pass::kTrunk, part, nullptr, wants_logits ? which : LogitRows::kNone,
                            logits_out, want_hidden ? hidden.data() + done * hp.hidden : nullptr);
+    if (s.verifier != nullptr) s.verifier->progress = {};
+    if (stopped) return status;
     if (!status.ok()) {
       if (done > 0 && status.code() != Code::kDevice) {
         if (Status back = s.state->Return(*before); !back.ok()) return back;
@@ -162,7 +206,8 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
 using engine::SessionImpl;
 
 uint64_t Session::MemoryNeeded(const Model& model, const SessionOptions& options) {
-  return model.impl()->backend->StateBytes(options.context, options.mtp);
+  return model.impl()->backend->StateBytes(options.context, options.mtp) +
+         SessionImpl::CheckBytes(*model.impl(), options);
 }
 
 Result<Session> Session::Create(const Model& model, const SessionOptions& options) {
@@ -180,18 +225,14 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
   if (room.bytes < buffers || room.bytes - buffers < state) {
     return Status(
         Code::kNoRoom,
-        fmt::format("a context of {} tokens needs {} (caches and state {}, buffers {}), but {} leaves {}; "
+        fmt::format("a context of {} tokens needs {} ({}caches and state {}, buffers {}), but {} leaves {}; "
                     "ask for a smaller context",
-                    options.context, FormatBytes(state + buffers), FormatBytes(state), FormatBytes(buffers),
-                    room.limited_by, FormatBytes(room.bytes)));
+                    options.context, FormatBytes(state + buffers), options.check ? "to be checked, " : "",
+                    FormatBytes(state), FormatBytes(buffers), room.limited_by, FormatBytes(room.bytes)));
   }
   auto made = shared.backend->NewState(options.context, options.mtp);
   if (!made.ok()) return made.status();
-  auto impl = std::make_unique<SessionImpl>();
-  impl->model = model.impl();
-  impl->options = options;
-  impl->state = std::move(*made);
-  return Session(std::move(impl));
+  return Session(SessionImpl::Make(model.impl(), options, std::move(*made)));
 }
 
 Session::Session(std::unique_ptr<SessionImpl> impl) : impl_(std::move(impl)) {}
@@ -258,7 +299,7 @@ int64_t Session::mtp_position() const { return impl_->state->mtp_position(); }
 int64_t Session::capacity() const { return impl_->state->capacity(); }
 std::span<const int32_t> Session::tokens() const { return impl_->tokens; }
 uint64_t Session::memory_bytes() const {
-  uint64_t bytes = impl_->state->bytes();
+  uint64_t bytes = impl_->state->bytes() + SessionImpl::CheckBytes(*impl_->model, impl_->options);
   for (const auto& kept : impl_->checkpoints) bytes += kept.mark->bytes();
   return bytes;
 }
@@ -313,7 +354,7 @@ std::vector<int64_t> Session::Rewindable() const {
 }
 
 Result<Session> Session::Fork() const {
-  const uint64_t needed = impl_->state->bytes();
+  const uint64_t needed = impl_->state->bytes() + SessionImpl::CheckBytes(*impl_->model, impl_->options);
   const auto room = AvailableMemory();
   if (room.bytes < needed) {
     return Status(Code::kNoRoom, fmt::format("a fork needs {}, but {} leaves {}", FormatBytes(needed),
@@ -321,10 +362,7 @@ Result<Session> Session::Fork() const {
   }
   auto state = impl_->state->Clone();
   if (!state.ok()) return state.status();
-  auto impl = std::make_unique<SessionImpl>();
-  impl->model = impl_->model;
-  impl->options = impl_->options;
-  impl->state = std::move(*state);
+  auto impl = SessionImpl::Make(impl_->model, impl_->options, std::move(*state));
   impl->tokens = impl_->tokens;
   return Session(std::move(impl));
 }

@@ -6,6 +6,7 @@
 #include "engine/model_impl.h"
 #include "glint/session.h"
 #include "plan/backend.h"
+#include "plan/verify.h"
 
 namespace glint::engine {
 
@@ -22,12 +23,19 @@ struct SessionImpl {
   std::vector<Kept> checkpoints;  // positions ascend, ids too
   uint64_t next_checkpoint = 1;
 
-  // For instruments and tests: called after each step; plans then keep every slot apart.
+  // For instruments and tests: called after each step; plans then keep every slot apart. Not with `check`.
   plan::Observer observer;
+  std::unique_ptr<plan::Verifier> verifier;  // where options.check
 
   // One pass over rows that continue the sequence; the arguments are those of plan::Batch, already checked.
   Status Pass(plan::Pass pass, std::span<const int32_t> tokens, const float* hidden_in, LogitRows which,
               float* logits, float* final_out);
+
+  // Sets model, options and state, and what follows from them.
+  static std::unique_ptr<SessionImpl> Make(std::shared_ptr<ModelImpl> model, const SessionOptions& options,
+                                           std::unique_ptr<plan::SequenceState> state);
+  // Beside the state itself: bytes that `check` takes.
+  static uint64_t CheckBytes(const ModelImpl& model, const SessionOptions& options);
 
   // First position of the block of the grid that the next token falls into.
   int64_t BlockStart() const;

@@ -66,6 +66,10 @@ bool FindStage(std::string_view name, Stage* stage) {
   return false;
 }
 
+bool HoldsIntegers(Slot slot) {
+  return slot == Slot::kSelected || slot == Slot::kSelectedCount || slot == Slot::kExpertIds;
+}
+
 int64_t Width(Slot slot, const model::HParams& hp) {
   switch (slot) {
     case Slot::kStreams:

@@ -87,6 +87,9 @@ std::string_view Name(Stage stage);
 std::string_view Name(Slot slot);
 bool FindStage(std::string_view name, Stage* stage);
 
+// Whether the entries are int32: positions, counts, ids. All other slots hold floats.
+bool HoldsIntegers(Slot slot);
+
 // Entries (4 bytes each, float or int32) of a slot per row.
 int64_t Width(Slot slot, const model::HParams& hp);
 

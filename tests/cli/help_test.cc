@@ -11,7 +11,7 @@ namespace {
 using testing::RunGlint;
 
 const std::vector<std::string> kCommands{"run",        "chat",   "convert", "inspect", "tokenize",
-                                         "detokenize", "logits", "plan",    "bench"};
+                                         "detokenize", "logits", "plan",    "bench",   "verify"};
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
