@@ -21,20 +21,12 @@ struct ConvertChoice {
   bool force = false;
 };
 
-std::string TypeNames() {
-  std::string names;
-  for (const quant::Format& format : quant::Formats()) {
-    if (format.encode) names += (names.empty() ? "" : ", ") + std::string(format.name);
-  }
-  return names;
-}
-
 Status CheckType(std::string_view option, const std::optional<std::string>& name) {
   if (!name) return {};
   const quant::Format* format = quant::Find(*name);
   if (format && format->encode) return {};
-  return {Code::kBadInput,
-          fmt::format("{}: '{}' is not a type glint can write; there are {}", option, *name, TypeNames())};
+  return {Code::kBadInput, fmt::format("{}: '{}' is not a type glint can write; there are {}", option, *name,
+                                       quant::EncodableNames())};
 }
 
 Result<int> Convert(const ConvertChoice& o) {
@@ -70,8 +62,9 @@ Work DeclareConvert(Options& options) {
   options.RequiredPositional("HF_DIR", &o->directory,
                              "The checkpoint: config.json, tokenizer.json, *.safetensors; only read");
   options.RequiredPositional("OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
-  options.Value("--type", "TYPE", &o->type,
-                fmt::format("Type of the weight matrices; without it bf16; there are {}", TypeNames()));
+  options.Value(
+      "--type", "TYPE", &o->type,
+      fmt::format("Type of the weight matrices; without it bf16; there are {}", quant::EncodableNames()));
   options.Value("--experts", "TYPE", &o->experts, "Type of the routed experts; without it that of --type");
   options.Value("--name", "NAME", &o->name, "general.name of the file; without it the directory's name");
   options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never one of the inputs)");

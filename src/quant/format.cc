@@ -8,10 +8,29 @@
 #include "quant/bf16.h"
 #include "quant/f16.h"
 #include "quant/f32.h"
+#include "quant/iq1_m.h"
+#include "quant/iq1_s.h"
+#include "quant/iq2_s.h"
+#include "quant/iq2_xs.h"
+#include "quant/iq2_xxs.h"
+#include "quant/iq3_s.h"
+#include "quant/iq3_xxs.h"
+#include "quant/iq4_nl.h"
+#include "quant/iq4_xs.h"
+#include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
 #include "quant/q4_k.h"
 #include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
 #include "quant/q6_k.h"
 #include "quant/q8_0.h"
+#include "quant/tq1_0.h"
+#include "quant/tq2_0.h"
 
 namespace glint::quant {
 namespace {
@@ -21,53 +40,60 @@ constexpr Format Float(Type type, std::string_view name) {
   return {type, name, F::kWeights, F::kBytes, F::Decode, F::Encode};
 }
 
+// What a block stands for: scale * code, exact in float, plus the minimum, rounded once; every format's file says so of its own.
 template <class F>
-constexpr Format Integer(Type type, std::string_view name) {
-  return {type,
-          name,
-          F::kWeights,
-          F::kBytes,
-          [](const std::byte* blocks, float* out, size_t weights) {
-            for (size_t i = 0; i < weights; i += F::kWeights, blocks += F::kBytes) F::Decode(blocks, out + i);
-          },
-          [](const float* in, std::byte* blocks, size_t weights) {
-            for (size_t i = 0; i < weights; i += F::kWeights, blocks += F::kBytes) F::Encode(in + i, blocks);
-          },
-          F::kUnit,
-          F::kMinima,
-          F::Unpack};
+void Decode(const std::byte* blocks, float* out, size_t weights) {
+  Unpacked u;
+  for (size_t at = 0; at < weights; at += F::kWeights, blocks += F::kBytes) {
+    F::Unpack(blocks, u);
+    for (size_t i = 0; i < F::kWeights; ++i) {
+      const float product = u.scale[i / F::kUnit] * static_cast<float>(u.code[i]);
+      out[at + i] = F::kMinima ? product + u.minimum[i / F::kUnit] : product;  // + 0 would lose a minus zero
+    }
+  }
 }
 
-// Sizes of the formats without functions: the public GGUF block formats.
+template <class F>
+constexpr Format Integer(Type type, std::string_view name) {
+  Format format{type, name, F::kWeights, F::kBytes, Decode<F>, nullptr, F::kUnit, F::kMinima, F::Unpack};
+  if constexpr (requires { F::Encode; }) {
+    format.encode = [](const float* in, std::byte* blocks, size_t weights) {
+      for (size_t i = 0; i < weights; i += F::kWeights, blocks += F::kBytes) F::Encode(in + i, blocks);
+    };
+  }
+  return format;
+}
+
+// Sizes of the formats without functions: the public GGUF formats.
 constexpr std::array kFormats{
     Float<F32>(Type::kF32, "f32"),
     Float<F16>(Type::kF16, "f16"),
     Float<BF16>(Type::kBF16, "bf16"),
     Integer<Q8_0>(Type::kQ8_0, "q8_0"),
     Integer<Q6_K>(Type::kQ6_K, "q6_k"),
+    Integer<Q5_K>(Type::kQ5_K, "q5_k"),
     Integer<Q5_0>(Type::kQ5_0, "q5_0"),
+    Integer<Q5_1>(Type::kQ5_1, "q5_1"),
     Integer<Q4_K>(Type::kQ4_K, "q4_k"),
-    Format{Type::kQ4_0, "q4_0", 32, 18},
-    Format{Type::kQ4_1, "q4_1", 32, 20},
-    Format{Type::kQ5_1, "q5_1", 32, 24},
+    Integer<Q4_0>(Type::kQ4_0, "q4_0"),
+    Integer<Q4_1>(Type::kQ4_1, "q4_1"),
+    Integer<Q3_K>(Type::kQ3_K, "q3_k"),
+    Integer<Q2_K>(Type::kQ2_K, "q2_k"),
+    Integer<IQ4_NL>(Type::kIQ4_NL, "iq4_nl"),
+    Integer<IQ4_XS>(Type::kIQ4_XS, "iq4_xs"),
+    Integer<IQ3_S>(Type::kIQ3_S, "iq3_s"),
+    Integer<IQ3_XXS>(Type::kIQ3_XXS, "iq3_xxs"),
+    Integer<IQ2_S>(Type::kIQ2_S, "iq2_s"),
+    Integer<IQ2_XS>(Type::kIQ2_XS, "iq2_xs"),
+    Integer<IQ2_XXS>(Type::kIQ2_XXS, "iq2_xxs"),
+    Integer<IQ1_M>(Type::kIQ1_M, "iq1_m"),
+    Integer<IQ1_S>(Type::kIQ1_S, "iq1_s"),
+    Integer<MXFP4>(Type::kMXFP4, "mxfp4"),
+    Integer<NVFP4>(Type::kNVFP4, "nvfp4"),
+    Integer<TQ1_0>(Type::kTQ1_0, "tq1_0"),
+    Integer<TQ2_0>(Type::kTQ2_0, "tq2_0"),
     Format{Type::kQ8_1, "q8_1", 32, 36},
-    Format{Type::kQ2_K, "q2_k", 256, 84},
-    Format{Type::kQ3_K, "q3_k", 256, 110},
-    Format{Type::kQ5_K, "q5_k", 256, 176},
     Format{Type::kQ8_K, "q8_k", 256, 292},
-    Format{Type::kIQ1_S, "iq1_s", 256, 50},
-    Format{Type::kIQ1_M, "iq1_m", 256, 56},
-    Format{Type::kIQ2_XXS, "iq2_xxs", 256, 66},
-    Format{Type::kIQ2_XS, "iq2_xs", 256, 74},
-    Format{Type::kIQ2_S, "iq2_s", 256, 82},
-    Format{Type::kIQ3_XXS, "iq3_xxs", 256, 98},
-    Format{Type::kIQ3_S, "iq3_s", 256, 110},
-    Format{Type::kIQ4_NL, "iq4_nl", 32, 18},
-    Format{Type::kIQ4_XS, "iq4_xs", 256, 136},
-    Format{Type::kTQ1_0, "tq1_0", 256, 54},
-    Format{Type::kTQ2_0, "tq2_0", 256, 66},
-    Format{Type::kMXFP4, "mxfp4", 32, 17},
-    Format{Type::kNVFP4, "nvfp4", 64, 36},
     Format{Type::kI8, "i8", 1, 1},
     Format{Type::kI16, "i16", 1, 2},
     Format{Type::kI32, "i32", 1, 4},
@@ -82,6 +108,14 @@ bool SameName(std::string_view a, std::string_view b) {
   for (size_t i = 0; i < a.size(); ++i)
     if (Lower(a[i]) != Lower(b[i])) return false;
   return true;
+}
+
+template <class Wanted>
+std::string Names(Wanted wanted) {
+  std::string names;
+  for (const Format& format : kFormats)
+    if (wanted(format)) names += (names.empty() ? "" : ", ") + std::string(format.name);
+  return names;
 }
 
 }  // namespace
@@ -103,6 +137,14 @@ const Format* Find(std::string_view name) {
 std::string_view Name(Type type) {
   const Format* const format = Find(type);
   return format ? format->name : "unknown";
+}
+
+std::string RunnableNames() {
+  return Names([](const Format& format) { return format.runnable(); });
+}
+
+std::string EncodableNames() {
+  return Names([](const Format& format) { return format.encode != nullptr; });
 }
 
 Result<uint64_t> RowBytes(const Format& format, uint64_t columns) {

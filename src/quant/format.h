@@ -1,9 +1,10 @@
 // The table of weight formats. A format is one file (src/quant/<name>.h) with its layout and definition, and one line
-// in format.cc. Types that glint can size but not compute with yet are in the table too, without functions.
+// in format.cc. Types that glint can size but not compute with are in the table too, without functions.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "glint/status.h"
@@ -48,7 +49,8 @@ enum class Type : uint32_t {
 };
 
 // One block in the form every integer product is defined on (docs/design.md, "Integer block products"):
-// weight i = scale[i / unit] * code[i] + minimum[i / unit], scale and minimum exact in float.
+// weight i = scale[i / unit] * code[i] + minimum[i / unit], scale and minimum exact in float. decode gives that weight as a float:
+// rounded once where there is a minimum, exact where there is none (MXFP4 alone can exceed the largest float).
 // Capacity for 256 weights in units of 16.
 struct Unpacked {
   int8_t code[256];
@@ -63,7 +65,8 @@ struct Format {
   size_t block_bytes;
   // `weights` is a multiple of block_weights; pointers to blocks need no alignment. decode is the definition.
   void (*decode)(const std::byte* blocks, float* out, size_t weights) = nullptr;
-  // Rounds to the format as well as this format's file says; NaN and infinity in `in` are the caller's to refuse.
+  // Rounds to the format as well as this format's file says; NaN and infinity in `in` are the caller's to refuse. Null where
+  // there is no encoder yet.
   void (*encode)(const float* in, std::byte* blocks, size_t weights) = nullptr;
   // Integer formats only (null for F32, F16, BF16): unit is 16 or 32.
   size_t unit = 0;
@@ -78,6 +81,9 @@ std::span<const Format> Formats();
 const Format* Find(Type type);              // null: a number glint does not know
 const Format* Find(std::string_view name);  // null: no such name; case does not matter
 std::string_view Name(Type type);           // "q8_0", or "unknown"
+// The formats that weights may have and those that glint can make, for messages: "f32, f16, ...".
+std::string RunnableNames();
+std::string EncodableNames();
 
 // Bytes of a row. kBadInput if the columns are not a whole number of blocks (the message says the multiple wanted) or
 // the product overflows.

@@ -21,7 +21,7 @@ struct Q5_0 {
     std::array<uint8_t, 4> high;  // bit 4 of code i is bit i of this little-endian word
     std::array<uint8_t, 16>
         low;  // bits 0..3: code i in the low nibble of byte i, code i + 16 in the high one
-  };          // weight i = scale * (code - 16)
+  };          // weight i = scale * (code - 16), exact: 11 + 5 significant bits
   static_assert(sizeof(Block) == kBytes);
 
   static void Unpack(const std::byte* in, Unpacked& out) {
@@ -34,12 +34,6 @@ struct Q5_0 {
     }
     out.scale[0] = HalfToFloat(b.scale);
     out.minimum[0] = 0;
-  }
-
-  static void Decode(const std::byte* in, float* out) {
-    Unpacked u;
-    Unpack(in, u);
-    for (size_t i = 0; i < kWeights; ++i) out[i] = u.scale[0] * static_cast<float>(u.code[i]);
   }
 
   // The scale that FitScale finds, rounded to half; codes are the nearest multiples of it.

@@ -23,7 +23,7 @@ struct Q6_K {
     std::array<uint8_t, 64> high;      // bits 4 and 5
     std::array<int8_t, kUnits> scale;  // of 16 weights each
     std::array<uint8_t, 2> super;      // IEEE half
-  };                                   // weight = super * scale * (code - 32)
+  };  // weight = super * scale * (code - 32), exact: 11 + 7 + 5 significant bits
   static_assert(sizeof(Block) == kBytes);
 
   // Where code i lies. Each half of 128 weights has 64 bytes of `low` and 32 of `high`; with j = i % 128, weights j and j + 64
@@ -50,12 +50,6 @@ struct Q6_K {
       out.scale[u] = super * static_cast<float>(b.scale[u]);  // exact: 11 + 8 significant bits
       out.minimum[u] = 0;
     }
-  }
-
-  static void Decode(const std::byte* in, float* out) {
-    Unpacked u;
-    Unpack(in, u);
-    for (size_t i = 0; i < kWeights; ++i) out[i] = u.scale[i / kUnit] * static_cast<float>(u.code[i]);
   }
 
   // Per unit the scale that FitScale finds; the largest of them becomes 127 steps (or -128) of the super scale.

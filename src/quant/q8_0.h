@@ -31,12 +31,6 @@ struct Q8_0 {
     out.minimum[0] = 0;
   }
 
-  static void Decode(const std::byte* in, float* out) {
-    Unpacked u;
-    Unpack(in, u);
-    for (size_t i = 0; i < kWeights; ++i) out[i] = u.scale[0] * static_cast<float>(u.code[i]);
-  }
-
   // scale = the half nearest to max / 127 (the next one up where halves are so coarse that 127 steps would fall short of the
   // maximum by more than half a step); codes are the nearest multiples of the scale as stored.
   static void Encode(const float* in, std::byte* out) {

@@ -22,8 +22,11 @@ using quant::Type;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr Type kTypes[] = {Type::kF32,  Type::kF16,  Type::kBF16, Type::kQ8_0,
-                           Type::kQ4_K, Type::kQ6_K, Type::kQ5_0};
+constexpr Type kTypes[] = {
+    Type::kF32,    Type::kF16,   Type::kBF16,    Type::kQ8_0,  Type::kQ4_K,   Type::kQ6_K,    Type::kQ5_0,
+    Type::kQ4_0,   Type::kQ4_1,  Type::kQ5_1,    Type::kQ2_K,  Type::kQ3_K,   Type::kQ5_K,    Type::kIQ4_NL,
+    Type::kIQ4_XS, Type::kIQ3_S, Type::kIQ3_XXS, Type::kIQ2_S, Type::kIQ2_XS, Type::kIQ2_XXS, Type::kIQ1_M,
+    Type::kIQ1_S,  Type::kMXFP4, Type::kNVFP4,   Type::kTQ1_0, Type::kTQ2_0};
 
 std::vector<const Kernels*> Tables() {
   std::vector<const Kernels*> out{&ScalarKernels()};
@@ -43,7 +46,17 @@ struct Weight {
   std::vector<std::byte> bytes;
 };
 
-// Random blocks (any bits but in the half scales, whose exponent stays moderate unless `wild`).
+// Whether the scales and minima of a block are zero or of moderate size.
+bool Moderate(const Format& format, const std::byte* block) {
+  quant::Unpacked u;
+  format.unpack(block, u);
+  const auto moderate = [](float v) { return v == 0 || (std::fabs(v) > 0x1p-30f && std::fabs(v) < 0x1p20f); };
+  for (size_t i = 0; i < format.block_weights / format.unit; ++i)
+    if (!moderate(u.scale[i]) || !moderate(u.minimum[i])) return false;
+  return true;
+}
+
+// Random blocks (any bits but in the scales, which stay moderate unless `wild`).
 Weight RandomWeight(std::mt19937_64& rng, Type type, int64_t columns, int64_t rows, int64_t slices,
                     bool wild) {
   const Format& format = *quant::Find(type);
@@ -76,20 +89,10 @@ Weight RandomWeight(std::mt19937_64& rng, Type type, int64_t columns, int64_t ro
       case Type::kF16:
         half(i);
         break;
-      case Type::kQ8_0:
-        half(i);
-        break;
-      case Type::kQ5_0:
-        half(i);
-        break;
-      case Type::kQ4_K:
-        half(i), half(i + 2);
-        break;
-      case Type::kQ6_K:
-        half(i + 208);
-        break;
       default:
-        ADD_FAILURE();
+        while (!(wild && rng() % 4 == 0) && !Moderate(format, data + i)) {
+          for (size_t j = 0; j < format.block_bytes; ++j) data[i + j] = static_cast<std::byte>(rng());
+        }
     }
   }
   return w;
@@ -177,6 +180,12 @@ std::string TypeName(const testing::TestParamInfo<Type>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Canonical, testing::ValuesIn(kTypes), TypeName);
 
+bool HasMinima(Type type) {
+  for (const Type t : {Type::kQ4_1, Type::kQ5_1, Type::kQ2_K, Type::kQ4_K, Type::kQ5_K})
+    if (type == t) return true;
+  return false;
+}
+
 // The definition once more, written from the page as a formula over unpacked codes, without the Kernels' layout: pins the order of
 // units, the two fmas, and the parts.
 float FromThePage(const Weight& w, int64_t slice, int64_t row, const float* x) {
@@ -206,7 +215,7 @@ float FromThePage(const Weight& w, int64_t slice, int64_t row, const float* x) {
     const auto unit = static_cast<size_t>(k % bw) / format.unit;
     float& part = parts[static_cast<size_t>(k) / 1024];
     part = std::fma(static_cast<float>(product), u.scale[unit] * d, part);
-    if (w.matrix.type == Type::kQ4_K) part = std::fma(static_cast<float>(sum), u.minimum[unit] * d, part);
+    if (HasMinima(w.matrix.type)) part = std::fma(static_cast<float>(sum), u.minimum[unit] * d, part);
   }
   float total = parts[0];
   for (size_t p = 1; p < parts.size(); ++p) total += parts[p];

@@ -1,9 +1,9 @@
-"""Referee for the weight formats: the gguf package's block sizes, decoder and encoder.
+"""Referee for the weight formats: the gguf package's block sizes and decoder.
 
-    referee_blocks.py FOLDER
+    referee_blocks.py FOLDER TYPE...
 
-Decodes every FOLDER/TYPE.blocks (a row of blocks) to FOLDER/TYPE.f32 (float32, little endian), and writes FOLDER/sizes: lines of
-"number name weights bytes", one per type it knows.
+Writes FOLDER/sizes: lines of "number name weights bytes", one per type the package knows. Then writes to standard output, for every
+TYPE in order, the decoded weights of FOLDER/TYPE.blocks (float32, little endian).
 """
 import pathlib
 import sys
@@ -17,11 +17,11 @@ def main():
     with open(folder / "sizes", "w") as f:
         for kind, (weights, size) in gguf.GGML_QUANT_SIZES.items():
             f.write(f"{int(kind)} {kind.name} {weights} {size}\n")
-    for path in folder.glob("*.blocks"):
-        kind = gguf.GGMLQuantizationType[path.stem.upper()]
+    for name in sys.argv[2:]:
+        blocks = numpy.fromfile(folder / f"{name}.blocks", numpy.uint8)
         with numpy.errstate(all="ignore"):
-            decoded = gguf.quants.dequantize(numpy.fromfile(path, numpy.uint8).reshape(1, -1), kind)
-        decoded.astype("<f4").tofile(path.with_suffix(".f32"))
+            decoded = gguf.quants.dequantize(blocks.reshape(1, -1), gguf.GGMLQuantizationType[name.upper()])
+        sys.stdout.buffer.write(decoded.astype("<f4").tobytes())
 
 
 if __name__ == "__main__":

@@ -71,14 +71,6 @@ bool SameButOnes(std::span<const uint64_t> a, std::span<const uint64_t> b) {
   }
 }
 
-std::string RunnableTypes() {
-  std::string out;
-  for (const quant::Format& format : quant::Formats()) {
-    if (format.runnable()) out += fmt::format("{}{}", out.empty() ? "" : ", ", format.name);
-  }
-  return out;
-}
-
 Status CheckFinite(std::span<const float> values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;

@@ -35,8 +35,6 @@ Status SettleMtp(HParams& hp, const TensorSource& source, bool wanted, bool requ
 std::string ShapeText(std::span<const uint64_t> shape);
 // Whether both are the same but for entries of 1.
 bool SameButOnes(std::span<const uint64_t> a, std::span<const uint64_t> b);
-// The formats a weight may have, for messages.
-std::string RunnableTypes();
 
 // A NaN or an infinity in a small vector would not stop a pass, but turn selections and sums into nonsense: refused, naming
 // the entry.

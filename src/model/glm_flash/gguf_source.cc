@@ -60,7 +60,7 @@ Result<GgufSource::Found> GgufSource::Get(const Tensor& tensor) const {
         info, Code::kUnsupported,
         fmt::format("type {} can not be run; glint runs {}",
                     format == nullptr ? fmt::format("number {}", info.type) : std::string(format->name),
-                    RunnableTypes()));
+                    quant::RunnableNames()));
   }
   return found;
 }

@@ -203,14 +203,14 @@ std::optional<text::TokenizerData> ByteTokenizer(int64_t vocab) {
   return data;
 }
 
-Status CheckRunnable(const SyntheticSpec& spec, std::span<const Tensor> tensors) {
+Status CheckEncodable(const SyntheticSpec& spec, std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     const quant::Type type = spec.recipe.TypeFor(tensor, spec.hparams.layers);
     const quant::Format* format = quant::Find(type);
-    if (format != nullptr && format->runnable() && format->encode != nullptr) continue;
+    if (format != nullptr && format->encode != nullptr) continue;
     return {Code::kUnsupported,
-            fmt::format("{}: the recipe wants type {}, which can not be run; glint runs {}", tensor.Name(),
-                        quant::Name(type), RunnableTypes())};
+            fmt::format("{}: the recipe wants type {}, which glint can not make; it makes {}", tensor.Name(),
+                        quant::Name(type), quant::EncodableNames())};
   }
   return {};
 }
@@ -226,7 +226,7 @@ Result<ModelData> LoadSynthetic(const std::string& text, const LoadOptions& opti
   if (!options.mtp && !options.require_mtp) spec->hparams.nextn_layers = 0;
   const HParams& hp = spec->hparams;
   const auto tensors = ListTensors(hp);
-  if (Status s = CheckRunnable(*spec, tensors); !s.ok()) return s;
+  if (Status s = CheckEncodable(*spec, tensors); !s.ok()) return s;
 
   // Stops where it can no longer fit, so that absurd shapes do not overflow the sum.
   const MemoryRoom room = AvailableMemory();
