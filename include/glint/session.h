@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "glint/model.h"
@@ -85,6 +87,21 @@ class Session {
   // An independent sequence with the same tokens and state (checkpoints are not taken along).
   Result<Session> Fork() const;
   void Reset();  // to the empty sequence, without checkpoints
+
+  // Writes the sequence to a file: tokens, state and MTP rows; checkpoints stay behind. The file belongs to this model and
+  // vocabulary, holds on any machine and backend, appears whole or not at all, and is for its owner's eyes (mode 0600).
+  // `attachment`: text of the caller's that goes along, up to 64 MiB. kBadInput for a path at which there is something else than a
+  // session file; kNoRoom for a full disk. `progress` (bytes done, total); returning false stops with kBadInput "interrupted".
+  Status Save(const std::string& path, std::string_view attachment = {},
+              const std::function<bool(uint64_t, uint64_t)>& progress = {}) const;
+  // The sequence of such a file, which continues with the bits it would have had. options.context 0: the room that it had when it
+  // was saved. options.mtp false: its MTP rows, if it has any, are left out. kBadFile: no session file, or a damaged one;
+  // kUnsupported: of another version of the format; kBadInput: of another model or vocabulary, or saved without MTP rows where
+  // they are wanted; kNoRoom: a context too small for its tokens, or more than the memory there is.
+  static Result<Session> Load(const Model& model, const std::string& path,
+                              const SessionOptions& options = {.context = 0},
+                              std::string* attachment = nullptr,
+                              const std::function<bool(uint64_t, uint64_t)>& progress = {});
 
   engine::SessionImpl& impl() { return *impl_; }  // for instruments and tests
 

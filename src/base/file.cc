@@ -1,10 +1,13 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,6 +91,38 @@ Result<std::string> FollowLinks(std::string path) {
   return SystemError(path, "cannot follow", ELOOP);
 }
 
+constexpr std::string_view kTemporaryBegin = ".glint-", kTemporaryEnd = ".tmp";
+constexpr time_t kStaleSeconds = 3600;
+
+bool IsTemporary(std::string_view name) {
+  constexpr size_t kDigits = 32;
+  return name.size() == kTemporaryBegin.size() + kDigits + kTemporaryEnd.size() &&
+         name.starts_with(kTemporaryBegin) && name.ends_with(kTemporaryEnd) &&
+         name.substr(kTemporaryBegin.size(), kDigits).find_first_not_of("0123456789abcdef") ==
+             std::string_view::npos;
+}
+
+// What a killed process left behind. The age keeps away from a file that was made but not locked yet, and from writers whose file
+// system knows no locks; whatever goes wrong, the file stays.
+void RemoveStale(int directory) {
+  const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(fd), closedir);
+  if (entries == nullptr) {
+    close(fd);
+    return;
+  }
+  while (const dirent* entry = readdir(entries.get())) {
+    if (!IsTemporary(entry->d_name)) continue;
+    const Descriptor file(openat(directory, entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (file.fd < 0 || fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid())
+      continue;
+    if (time(nullptr) - status.st_mtime < kStaleSeconds || flock(file.fd, LOCK_EX | LOCK_NB) != 0) continue;
+    unlinkat(directory, entry->d_name, 0);
+  }
+}
+
 Status WriteAll(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), size_t{1} << 30);
@@ -169,7 +204,8 @@ bool SameFile(const std::string& a, const std::string& b) {
   return stat(a.c_str(), &x) == 0 && stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<const std::string> inputs) {
+Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<const std::string> inputs,
+                                      uint32_t mode) {
   for (const std::string& input : inputs) {
     if (input == destination || SameFile(input, destination)) {
       return Status(Code::kBadInput,
@@ -203,16 +239,19 @@ Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<
     file.mode_ = status.st_mode & 0777u;
     file.replaces_ = true;
   }
+  RemoveStale(file.directory_);
   for (int attempt = 0; attempt < 16; ++attempt) {
     std::array<uint64_t, 2> random{};
     if (getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
       if (errno == EINTR) continue;
       return SystemError(destination, "no random numbers for a temporary name");
     }
-    std::string temporary = fmt::format(".glint-{:016x}{:016x}.tmp", random[0], random[1]);
+    std::string temporary =
+        fmt::format("{}{:016x}{:016x}{}", kTemporaryBegin, random[0], random[1], kTemporaryEnd);
     file.fd_ = openat(file.directory_, temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                      file.replaces_ ? file.mode_ | 0600u : 0666u);
+                      file.replaces_ ? file.mode_ | 0600u : mode);
     if (file.fd_ >= 0) {
+      flock(file.fd_, LOCK_EX | LOCK_NB);  // shows that its writer lives; RemoveStale looks at it
       file.temporary_ = std::move(temporary);
       return file;
     }

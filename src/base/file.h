@@ -46,7 +46,10 @@ class AtomicFile {
   // `inputs`: files this output is made from; kBadInput if the destination is one of them (same path, hard
   // link, symlink), a directory, or a device. A symlink at the destination is followed, so the link stays a
   // link. Permissions of a file replaced are kept; one that may not be written to is not replaced (kIo).
-  static Result<AtomicFile> Create(const std::string& destination, std::span<const std::string> inputs = {});
+  // `mode`: permissions of a file that is new, before the umask. Temporaries that killed processes have left in the directory
+  // an hour ago or more are removed: they are this user's, and nobody holds the lock that a living writer has on its own.
+  static Result<AtomicFile> Create(const std::string& destination, std::span<const std::string> inputs = {},
+                                   uint32_t mode = 0666);
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();

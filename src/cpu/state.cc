@@ -351,7 +351,7 @@ Status SequenceState::Read(const plan::StatePart& part, float* out) const {
 
 Status SequenceState::Write(const plan::StatePart& part, const float* in) {
   if (part.kind == plan::StatePart::Kind::kRawKey && part.layer == layout_.layers)
-    mtp_raw_written_ = part.first;
+    mtp_raw_written_ = std::min(mtp_raw_written_, part.first);
   return ForStretches(part, [&](int64_t at, float* to, int64_t floats) { std::copy_n(in + at, floats, to); });
 }
 
