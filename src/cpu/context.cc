@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/math.h"
+#include "base/mutation.h"
 
 namespace glint::cpu {
 
@@ -49,7 +50,8 @@ void SwiGlu(const Kernels& kernels, float* gate, const float* up, float limit, f
     }
     kernels.exp(e.data(), e.data(), count);
     for (int64_t i = 0; i < count; ++i) {
-      const float u = std::min(std::max(up[at + i], -limit), limit);
+      const float u =
+          Mutated(Mutation::kUpNotClamped) ? up[at + i] : std::min(std::max(up[at + i], -limit), limit);
       h[at + i] = (g[i] / (1.0f + e[i])) * u;
     }
   }
@@ -71,7 +73,7 @@ uint64_t RankKey(float score, uint32_t index) {
     const auto bits = std::bit_cast<uint32_t>(score == 0 ? 0.0f : score);  // both zeros are one score
     rank = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   }
-  return uint64_t{rank} << 32 | (~index);
+  return uint64_t{rank} << 32 | (Mutated(Mutation::kTieToTheHigher) ? index : ~index);
 }
 
 }  // namespace glint::cpu

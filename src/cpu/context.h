@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/mutation.h"
 #include "cpu/product.h"
 #include "cpu/state.h"
 #include "plan/backend.h"
@@ -73,8 +74,8 @@ struct StepContext {
       fn(int64_t{0}, n, per_worker[0]);
       return;
     }
-    how.pool->ParallelFor(static_cast<size_t>(n), static_cast<size_t>(grain),
-                          [&](size_t begin, size_t end, int worker) {
+    how.pool->ParallelFor(static_cast<size_t>(Mutated(Mutation::kThreadsLeaveAPiece) ? n - 1 : n),
+                          static_cast<size_t>(grain), [&](size_t begin, size_t end, int worker) {
                             fn(static_cast<int64_t>(begin), static_cast<int64_t>(end), per_worker[worker]);
                           });
   }
@@ -133,6 +134,8 @@ void DecodeRow(const model::Matrix& w, int64_t row, float* out);
 // Orders scores so that a larger key is a better candidate: higher score first, ties to the lower index, NaN
 // last.
 uint64_t RankKey(float score, uint32_t index);
-inline uint32_t RankedIndex(uint64_t key) { return ~static_cast<uint32_t>(key); }
+inline uint32_t RankedIndex(uint64_t key) {
+  return Mutated(Mutation::kTieToTheHigher) ? static_cast<uint32_t>(key) : ~static_cast<uint32_t>(key);
+}
 
 }  // namespace glint::cpu

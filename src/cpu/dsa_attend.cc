@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -101,7 +102,8 @@ void DsaAttend(const StepContext& c) {
         const float* const latent = segment.state->Dsa(c.layer_index()).latent;
         for (int64_t r = segment.first_row; r < segment.first_row + segment.rows; ++r) {
           Attend(*c.how.kernels,
-                 {latent, selected + r * width, query + r * rank, mix + r * rank, n, rank, counts[r],
+                 {latent, selected + r * width, query + r * rank, mix + r * rank, n, rank,
+                  counts[r] - (Mutated(Mutation::kAttendsNotToTheLast) && counts[r] > 1 ? 1 : 0),
                   c.rows * rank, scale},
                  scores, part);
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -54,8 +55,9 @@ void DsaIndex(const StepContext& c) {
         // A slot's row is of this pass, or one the ring has kept.
         const auto row = [&](const float* pass, const float* kept, int64_t slot) {
           const int64_t position = p * pool + slot;
-          return position >= segment.position ? pass + (segment.first_row + position - segment.position) * dim
-                                              : kept + position % ring * dim;
+          return position >= segment.position
+                     ? pass + (segment.first_row + position - segment.position) * dim
+                     : kept + (position + (Mutated(Mutation::kPoolFromAnotherSlot) ? 1 : 0)) % ring * dim;
         };
         for (int64_t s = 0; s < pool; ++s) {
           const float* const g = row(gate, state.raw_gate, s);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -56,7 +57,8 @@ void TakeBest(const float* scores, int64_t pools, int64_t keep, int64_t pool, st
 
 void DsaSelect(const StepContext& c) {
   const int64_t heads = c.hp.index_heads, dim = c.hp.index_head_dim, pool = c.hp.index_kpool;
-  const int64_t keep = c.hp.pools_kept(), width = c.hp.max_selected();
+  const int64_t keep = c.hp.pools_kept() - (Mutated(Mutation::kSelectsOnePoolLess) ? 1 : 0),
+                width = c.hp.max_selected();
   const float* const q = c.Floats(plan::Slot::kIndexQ);
   const float* const w = c.Floats(plan::Slot::kIndexW);
   int32_t* const selected = c.Ints(plan::Slot::kSelected);
@@ -72,7 +74,8 @@ void DsaSelect(const StepContext& c) {
       int32_t* out = selected + r * width;
       if (pools <= keep) {  // everything: no score is needed
         for (int64_t p = 0; p < visible; ++p) out[p] = static_cast<int32_t>(p);
-        counts[r] = static_cast<int32_t>(visible);
+        counts[r] =
+            static_cast<int32_t>(Mutated(Mutation::kSelectsNotItself) && visible > 1 ? visible - 1 : visible);
       } else {
         if (scores == nullptr) {
           float* const own = scratch.Floats(0, pools);

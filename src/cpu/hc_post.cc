@@ -1,6 +1,7 @@
 // spec/model.md 4.2: the sublayer's output spread over the streams, the streams mixed. In place.
 #include <algorithm>
 
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -28,6 +29,7 @@ void HcPost(const StepContext& c) {
       args.n = n;
       args.dst = next;
       args.dst_stride = d;
+      if (Mutated(Mutation::kCombTransposed)) std::swap(args.a_row, args.a_step);
       args.rows = n;
       args.width = d;
       c.how.kernels->combine(args);

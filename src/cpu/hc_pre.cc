@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/math.h"
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -75,8 +76,8 @@ void HcPre(const StepContext& c) {
       CombineArgs args{};
       args.a = pre;
       args.a_step = 1;
-      args.x = x;
-      args.x_stride = d;
+      args.x = Mutated(Mutation::kStreamsSwapped) ? x + (n - 1) * d : x;
+      args.x_stride = Mutated(Mutation::kStreamsSwapped) ? -d : d;
       args.n = n;
       args.dst = out;
       args.rows = 1;

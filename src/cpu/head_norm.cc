@@ -1,6 +1,7 @@
 // spec/model.md 3 and 10.2: the mean of the streams (the MTP block has but one), then the final norm.
 #include <algorithm>
 
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -17,7 +18,7 @@ void HeadNorm(const StepContext& c) {
       if (trunk) {
         const float* const x = in + r * n * d;
         std::copy(x, x + d, y);
-        for (int64_t h = 1; h < n; ++h) {
+        for (int64_t h = Mutated(Mutation::kMeanWithoutAStream) ? 2 : 1; h < n; ++h) {
           for (int64_t i = 0; i < d; ++i) y[i] += x[h * d + i];
         }
         for (int64_t i = 0; i < d; ++i) y[i] /= static_cast<float>(n);

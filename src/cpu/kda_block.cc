@@ -3,6 +3,7 @@
 // earlier rows.
 #include <algorithm>
 
+#include "base/mutation.h"
 #include "cpu/kda_grid.h"
 #include "cpu/stages.h"
 
@@ -18,7 +19,7 @@ void KdaBlock(const StepContext& c) {
       for (int64_t h = begin; h < end; ++h) {
         const GridHead head = HeadOf(c, segment, h);
         for (int64_t r = 0; r < segment.rows;) {
-          const int64_t t0 = (segment.position + r) % block;
+          const int64_t t0 = (Mutated(Mutation::kBlockFromThePass) ? r : segment.position + r) % block;
           const int64_t count = std::min(block - t0, segment.rows - r);
           for (int64_t n = 0; n < count; ++n) {
             float* const kq = ke + 2 * n * dim;
@@ -30,7 +31,7 @@ void KdaBlock(const StepContext& c) {
             float* const mo = m + 2 * n * dim;
             Finish(kernels, head, t0 + n, RowOf(c, segment, r + n, h), kq, kq + dim, mo, mo + dim, weights);
           }
-          if (t0 + count == block) Fold(kernels, head, block, ke);
+          if (t0 + count == block && !Mutated(Mutation::kLeverNeverFolds)) Fold(kernels, head, block, ke);
           r += count;
         }
       }

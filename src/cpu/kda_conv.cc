@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -72,7 +73,8 @@ void KdaConv(const StepContext& c) {
                });
 
     // Only now, when nobody reads the history any more, the pass's last rows take its place.
-    for (int64_t r = std::max<int64_t>(0, segment.rows - layout.conv_ring); r < segment.rows; ++r) {
+    const int64_t stale = Mutated(Mutation::kConvRingStale) ? segment.rows : 0;
+    for (int64_t r = std::max(stale, segment.rows - layout.conv_ring); r < segment.rows; ++r) {
       const float* const row = history.pass + r * channels;
       std::copy(row, row + channels, kept + (segment.position + r) % layout.conv_ring * channels);
     }

@@ -1,4 +1,5 @@
 // spec/model.md 5.2 and 5.5: forget gate (log-decay), beta, and the output gate before its sigmoid.
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -24,7 +25,8 @@ void KdaGates(const StepContext& c) {
     for (int64_t r = begin; r < end; ++r) {
       float* const g = decay + r * width;
       for (int64_t h = 0; h < heads; ++h) {
-        for (int64_t i = h * dim; i < (h + 1) * dim; ++i) g[i] = w.a[h] * (g[i] + w.dt_bias[i]);
+        for (int64_t i = h * dim; i < (h + 1) * dim; ++i)
+          g[i] = w.a[h] * (g[i] + (Mutated(Mutation::kDecayWithoutBias) ? 0.0f : w.dt_bias[i]));
       }
       SigmoidInPlace(*c.how.kernels, g, width);
       for (int64_t i = 0; i < width; ++i) g[i] = c.hp.gate_lower_bound * g[i];

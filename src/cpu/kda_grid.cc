@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/mutation.h"
+
 namespace glint::cpu {
 
 GridHead HeadOf(const StepContext& c, const SegmentView& segment, int64_t head) {
@@ -85,7 +87,8 @@ void Finish(const Kernels& kernels, const GridHead& head, int64_t t, const GridR
   kernels.combine(args);
   float* const delta = head.delta + t * head.stride;
   for (int64_t j = 0; j < n; ++j) delta[j] = row.beta * (row.v[j] - m[j]);
-  kernels.axpy(kernels.dot16(qe, head.kf + t * head.stride, n), delta, o, n);
+  kernels.axpy(kernels.dot16(qe, head.kf + t * head.stride, n),
+               Mutated(Mutation::kOlderDelta) && t > 0 ? delta - head.stride : delta, o, n);
   for (int64_t j = 0; j < n; ++j) row.out[j] = o[j];
 }
 

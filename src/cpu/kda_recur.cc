@@ -1,4 +1,5 @@
 // The gated delta rule in its grid form, row by row (docs/design.md; spec/model.md 5.3, 5.4). The definition.
+#include "base/mutation.h"
 #include "cpu/kda_grid.h"
 #include "cpu/stages.h"
 
@@ -19,7 +20,7 @@ void KdaRecur(const StepContext& c) {
           Decay(kernels, head, t, row, ke, ke + dim);
           ReadState(kernels, head, ke, 2, m);
           Finish(kernels, head, t, row, ke, ke + dim, m, m + dim, weights);
-          if (t == block - 1) Fold(kernels, head, block, ke);
+          if (t == block - 1 && !Mutated(Mutation::kBlockNotFolded)) Fold(kernels, head, block, ke);
         }
       }
     });

@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 #include "base/math.h"
+#include "base/mutation.h"
 #include "cpu/kernels.h"
 
 namespace glint::cpu {
@@ -13,7 +14,8 @@ namespace {
 
 float SumLanes(float* lane) {
   for (int width = 8; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+    for (int i = 0; i < width; ++i)
+      lane[i] += lane[Mutated(Mutation::kDot16Tree) ? 2 * width - 1 - i : i + width];
   return lane[0];
 }
 
@@ -67,8 +69,11 @@ float BlockUnits(const RowsArgs& a, const quant::Format& format, const quant::Un
     const int16_t* const n = a.digits + digit_block * kDigitColumns;
     int32_t product = 0, digits = 0;  // at most 32 * 128 * 32639: exact
     for (int64_t j = 0; j < unit; ++j) product += block.code[i + j] * Digit(a.order, n, inside + j);
-    for (int64_t j = inside / 16; j < (inside + unit) / 16; ++j) digits += a.sums[digit_block * 2 + j];
-    const float d = a.scales[digit_block];
+    for (int64_t j = inside / 16; j < (inside + (Mutated(Mutation::kMinimaOfHalfTheDigits) ? 16 : unit)) / 16;
+         ++j)
+      digits += a.sums[digit_block * 2 + j];
+    const float d =
+        a.scales[digit_block - (Mutated(Mutation::kScaleOfTheBlockBefore) && at > 0 ? a.rows : 0)];
     sum = std::fma(static_cast<float>(product), block.scale[i / unit] * d, sum);
     if (format.minima) sum = std::fma(static_cast<float>(digits), block.minimum[i / unit] * d, sum);
   }
@@ -78,12 +83,13 @@ float BlockUnits(const RowsArgs& a, const quant::Format& format, const quant::Un
 void IntegerRows(const RowsArgs& a, const quant::Format& format) {
   std::vector<float> part(static_cast<size_t>(a.count)), total(static_cast<size_t>(a.count));
   quant::Unpacked block;
+  const int64_t part_columns = Mutated(Mutation::kPartTooLong) ? 2 * kPartColumns : kPartColumns;
   for (int64_t o = a.begin; o < a.end; ++o) {
     const std::byte* at = a.weights + static_cast<size_t>(o) * a.row_bytes;
     std::fill(total.begin(), total.end(), 0.0f);  // what a product over no columns is
-    for (int64_t begin = 0; begin < a.columns; begin += kPartColumns) {
+    for (int64_t begin = 0; begin < a.columns; begin += part_columns) {
       std::fill(part.begin(), part.end(), 0.0f);
-      const int64_t end = std::min(begin + kPartColumns, a.columns);
+      const int64_t end = std::min(begin + part_columns, a.columns);
       for (int64_t k = begin; k < end;
            k += static_cast<int64_t>(format.block_weights), at += format.block_bytes) {
         format.unpack(at, block);

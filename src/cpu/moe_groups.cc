@@ -1,5 +1,7 @@
 #include "cpu/moe_groups.h"
 
+#include "base/mutation.h"
+
 namespace glint::cpu {
 
 std::vector<ExpertGroup> GroupByExpert(const StepContext& c) {
@@ -17,6 +19,7 @@ std::vector<ExpertGroup> GroupByExpert(const StepContext& c) {
       g = static_cast<int32_t>(groups.size());
       groups.push_back({ids[p], {}});
     }
+    if (Mutated(Mutation::kExpertGetsOneRow) && !groups[g].pairs.empty()) continue;
     groups[g].pairs.push_back(static_cast<int32_t>(p));
   }
   return groups;

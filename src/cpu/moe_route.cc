@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/math.h"
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -29,10 +30,12 @@ void MoeRoute(const StepContext& c) {
       int32_t* const id = ids + r * used;
       for (int64_t k = 0; k < used; ++k) id[k] = static_cast<int32_t>(RankedIndex(keys[k]));
       std::sort(id, id + used);
+      if (Mutated(Mutation::kExpertsUnsorted)) std::reverse(id, id + used);
       float* const weight = weights + r * used;
       float sum = 0;
       for (int64_t k = 0; k < used; ++k) {
         weight[k] = Sigmoid(logit[id[k]]);
+        if (Mutated(Mutation::kWeightsWithTheBias)) weight[k] += w.router_bias[id[k]];
         sum += weight[k];
       }
       for (int64_t k = 0; k < used; ++k) {

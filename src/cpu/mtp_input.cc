@@ -1,5 +1,6 @@
 // spec/model.md 10.2, steps 2 and 3: the next token's embedding and the trunk's hidden state, each
 // normalised, projected together.
+#include "base/mutation.h"
 #include "cpu/stages.h"
 
 namespace glint::cpu {
@@ -16,6 +17,10 @@ void MtpInput(const StepContext& c) {
       RmsNorm(*c.how.kernels, c.batch.hidden_in + r * d, w.hnorm, c.hp.rms_eps, row + d);
     }
   });
+  if (Mutated(Mutation::kMtpHalvesSwapped)) {
+    for (int64_t r = 0; r < c.rows; ++r)
+      std::swap_ranges(joined + 2 * r * d, joined + (2 * r + 1) * d, joined + (2 * r + 1) * d);
+  }
   Operand(c, c.how, joined, 2 * d, c.rows, c.scratch).Times(w.eh_proj, 0, c.Floats(plan::Slot::kResidual), d);
 }
 

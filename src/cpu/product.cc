@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/mutation.h"
+
 namespace glint::cpu {
 namespace {
 
@@ -68,10 +70,11 @@ void Product(const How& how, const model::Matrix& w, int64_t slice, const Activa
   How run = how;
   if (w.rows * w.columns * x.rows < kWorthThreads) run.pool = nullptr;
   const int64_t count = how.batched ? x.rows : 1;
+  const int64_t lost = Mutated(Mutation::kBatchWithoutLastRow) && count > 1 ? 1 : 0;
   Run(run, static_cast<size_t>(w.rows), kRowGrain, [&](size_t begin, size_t end, int) {
     for (int64_t first = 0; first < x.rows; first += count) {
       ProductPart(*how.kernels, w, slice, static_cast<int64_t>(begin), static_cast<int64_t>(end), x, first,
-                  count, y, y_stride);
+                  count - lost, y, y_stride);
     }
   });
 }

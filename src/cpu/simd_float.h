@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/mutation.h"
 #include "cpu/kernels.h"
 
 namespace glint::cpu {
@@ -39,7 +40,8 @@ inline S Tail(S lanes, const std::byte* w, const float* x, int64_t n) {
   float weight[16], lane[16];
   W::Load(padded).Store(weight);
   lanes.Store(lane);
-  for (int64_t i = 0; i < n; ++i) lane[i] = __builtin_fmaf(weight[i], x[i], lane[i]);
+  for (int64_t i = 0; i < (Mutated(Mutation::kSimdTailDropped) ? n - 1 : n); ++i)
+    lane[i] = __builtin_fmaf(weight[i], x[i], lane[i]);
   return S::LoadF32(reinterpret_cast<const std::byte*>(lane));
 }
 
@@ -306,7 +308,8 @@ void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* sc
       const auto scaled = V::Mul(V::Load(in + i), inverse);
       V::Store(rounded + i, V::Nearest(V::Min(V::Max(scaled, minus_limit), limit)));
     }
-    for (int i = 0; i < 16; ++i) sums[0] += rounded[i], sums[1] += rounded[16 + i];
+    for (int i = 0; i < 16; ++i)
+      sums[0] += rounded[i], sums[1] += rounded[Mutated(Mutation::kSimdSumsOfOneHalf) ? i : 16 + i];
     PutDigits<V::kDigitOrder>(rounded, digits);
   }
 }

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/mutation.h"
+
 namespace glint::cpu {
 namespace {
 
@@ -47,7 +49,7 @@ StateLayout::StateLayout(const model::HParams& hp, int64_t room, bool with_mtp)
       kpool(hp.index_kpool),
       layers(hp.layers),
       mtp(with_mtp),
-      conv_ring(hp.block + hp.conv_kernel - 1),
+      conv_ring(hp.block + hp.conv_kernel - (Mutated(Mutation::kConvRingOneShort) ? 3 : 1)),
       raw_ring(hp.block + hp.index_kpool),
       kda_width(hp.kda_width()),
       head_dim(hp.kda_head_dim),
@@ -157,7 +159,8 @@ Status SequenceState::Return(const plan::StateMark& mark) {
             fmt::format("the mark at position {} is void: the sequence was since cut back below it",
                         m->trunk.position)};
   }
-  if (m->bytes() != 0) std::memcpy(pages_.data(), m->fixed.data(), m->bytes());
+  const uint64_t kept = Mutated(Mutation::kMarkKeepsHalf) ? m->bytes() / 2 : m->bytes();
+  if (kept != 0) std::memcpy(pages_.data(), m->fixed.data(), kept);
   const uint64_t now = NextSerial();
   trunk_.Cut(now, m->trunk.position);
   mtp_.Cut(now, m->mtp.position);
@@ -188,7 +191,7 @@ Status SequenceState::Truncate(int64_t position) {
   }
   // Rows are forgotten by forgetting them: S is the block's start, every other row lies at its own position.
   trunk_.Cut(NextSerial(), position);
-  trunk_.position = position;
+  trunk_.position = Mutated(Mutation::kTruncateKeepsARow) ? position + 1 : position;
   PoisonDead();
   return {};
 }
@@ -206,6 +209,7 @@ Status SequenceState::TruncateMtp(int64_t position) {
                 "on, or choose a multiple of {}",
                 mtp_.position, position, mtp_.raw_from, layout_.kpool)};
   }
+  if (Mutated(Mutation::kMtpNotTruncated)) return {};
   mtp_.Cut(NextSerial(), position);
   mtp_.position = position;
   mtp_.raw_from = std::min(mtp_.raw_from, position);
@@ -214,7 +218,7 @@ Status SequenceState::TruncateMtp(int64_t position) {
 }
 
 void SequenceState::Clear() {
-  pages_.Zero();
+  if (!Mutated(Mutation::kClearKeepsState)) pages_.Zero();
   for (Line* line : {&trunk_, &mtp_}) {
     line->Cut(NextSerial(), 0);
     line->position = line->raw_from = 0;
@@ -253,7 +257,8 @@ Status SequenceState::CopyFrom(const plan::SequenceState& source) {
     const int64_t rows =
         static_cast<int64_t>(l) == layout_.layers ? other->mtp_.position : other->trunk_.position;
     std::copy_n(other->At(from.parts[l].latent), rows * layout_.kv_lora, At(p.latent));
-    std::copy_n(other->At(from.parts[l].pooled), rows / layout_.kpool * layout_.index_dim, At(p.pooled));
+    if (!Mutated(Mutation::kCopyWithoutPooledKeys))
+      std::copy_n(other->At(from.parts[l].pooled), rows / layout_.kpool * layout_.index_dim, At(p.pooled));
   }
   trunk_ = other->trunk_;
   mtp_ = other->mtp_;

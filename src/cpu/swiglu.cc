@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/mutation.h"
+
 namespace glint::cpu {
 namespace {
 
@@ -35,20 +37,21 @@ void GateUpFused(const StepContext& c, const model::Matrix& gate, const model::M
   Operand x(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
   const Activations &for_gate = x.For(gate), &for_up = x.For(up);
   const Kernels& kernels = *c.how.kernels;
-  c.Parallel(
-      width, c.Grain(2 * c.hp.hidden * c.rows, kTile), [&](int64_t begin, int64_t end, Scratch& scratch) {
-        float* const g = scratch.Floats(0, c.rows * kTile);
-        float* const u = scratch.Floats(1, c.rows * kTile);
-        for (int64_t at = begin; at < end; at += kTile) {
-          const int64_t count = std::min(kTile, end - at);
-          // A tile's outputs count from its own first row.
-          ProductPart(kernels, From(gate, at), 0, 0, count, for_gate, 0, c.rows, g, kTile);
-          ProductPart(kernels, From(up, at), 0, 0, count, for_up, 0, c.rows, u, kTile);
-          for (int64_t r = 0; r < c.rows; ++r) {
-            SwiGlu(kernels, g + r * kTile, u + r * kTile, c.hp.swiglu_limit, hidden + r * width + at, count);
-          }
-        }
-      });
+  c.Parallel(width, c.Grain(2 * c.hp.hidden * c.rows, kTile),
+             [&](int64_t begin, int64_t end, Scratch& scratch) {
+               float* const g = scratch.Floats(0, c.rows * kTile);
+               float* const u = scratch.Floats(1, c.rows * kTile);
+               for (int64_t at = begin; at < end; at += kTile) {
+                 const int64_t count = std::min(kTile, end - at);
+                 // A tile's outputs count from its own first row.
+                 ProductPart(kernels, From(gate, at), 0, 0, count, for_gate, 0, c.rows, g, kTile);
+                 ProductPart(kernels, From(up, at), 0, 0, count, for_up, 0, c.rows, u, kTile);
+                 for (int64_t r = 0; r < c.rows; ++r) {
+                   SwiGlu(kernels, g + r * kTile, u + r * (Mutated(Mutation::kFusedStride) ? count : kTile),
+                          c.hp.swiglu_limit, hidden + r * width + at, count);
+                 }
+               }
+             });
 }
 
 }  // namespace glint::cpu

@@ -1,4 +1,5 @@
 #include "glint/sampler.h"
+#include "base/mutation.h"
 
 #include <fmt/core.h>
 
@@ -169,7 +170,7 @@ Result<int32_t> Sampler::Sample(std::span<const float> logits) {
   if (options_.temperature == 0) {
     // Ids ascend, and the first of equals stays: ties to the lower id.
     id = std::max_element(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-           return a.value < b.value;
+           return Mutated(Mutation::kGreedyTieToTheHigher) ? a.value <= b.value : a.value < b.value;
          })->id;
   } else {
     id = Draw();

@@ -1,4 +1,5 @@
 #include "glint/session.h"
+#include "base/mutation.h"
 
 #include <fmt/core.h>
 
@@ -57,7 +58,10 @@ Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const fl
                          LogitRows which, float* logits, float* final_out) {
   const int rows = static_cast<int>(ids.size());
   std::vector<int32_t> wanted(RowsOf(which, ids.size()));
-  for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int32_t>(ids.size() - wanted.size() + i);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    wanted[i] = static_cast<int32_t>(
+        ids.size() - wanted.size() + i -
+        (Mutated(Mutation::kLogitsOfTheRowBefore) && wanted.size() < ids.size() ? 1 : 0));
   const plan::Segment segment{
       .state = state.get(),
       .position = pass == plan::Pass::kTrunk ? state->position() : state->mtp_position(),
@@ -123,7 +127,9 @@ Status SessionImpl::ReturnTo(int64_t position) {
     if (Status status = state->Return(*kept->mark); !status.ok()) return status;
   } else if (position < state->position()) {
     // MTP row p was made from token p + 1.
-    const int64_t mtp = std::min(state->mtp_position(), std::max<int64_t>(position - 1, 0));
+    const int64_t mtp =
+        std::min(state->mtp_position(),
+                 std::max<int64_t>(Mutated(Mutation::kMtpRowSurvivesARewind) ? position : position - 1, 0));
     if (state->mtp_position() > mtp) {
       if (Status status = state->TruncateMtp(mtp); !status.ok()) return status;
     }

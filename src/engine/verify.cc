@@ -197,6 +197,10 @@ class Verification {
     return static_cast<size_t>(std::clamp<uint64_t>(room / case_bytes_, 1, 64));
   }
 
+  static bool AllDiffer(std::span<const VerifyReport::Case> cases) {
+    return std::all_of(cases.begin(), cases.end(), [](const auto& c) { return c.difference.has_value(); });
+  }
+
   // All passes of the prompt and the tokens after it, for cases that go side by side.
   Status RunGroup(std::span<VerifyReport::Case> cases) {
     const auto& hp = m_.data.hparams;
@@ -224,7 +228,7 @@ class Verification {
           more ? tokens[done_ + rows_now_]
                : ArgMax(std::span(logits_).last(static_cast<size_t>(hp.vocab_size)), m_.usable_vocab);
       if (!more && tokens.size() < static_cast<size_t>(Tokens())) tokens.push_back(next);
-      if (o_.mtp) {
+      if (o_.mtp && !AllDiffer(cases)) {
         std::vector<int32_t> nexts(piece.begin() + 1, piece.end());
         nexts.push_back(next);
         const std::vector<float> hidden = final_;
@@ -232,8 +236,7 @@ class Verification {
         if (!status.ok()) return status;
       }
       done_ += static_cast<size_t>(rows);
-      if (std::all_of(cases.begin(), cases.end(), [](const auto& c) { return c.difference.has_value(); }))
-        break;
+      if (AllDiffer(cases)) break;
     }
     report_.generated.assign(tokens.begin() + Prompt(), tokens.end());
     Add(verifier.tally());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/mutation.h"
+
 namespace glint::plan {
 namespace {
 
@@ -35,7 +37,7 @@ std::vector<Life> Lives(std::span<const Step> steps, Slot slot) {
     if (lives.empty() || (written && !read)) {
       lives.push_back({i, i});
     } else {
-      lives.back().last = i;
+      lives.back().last = Mutated(Mutation::kLifeOneStepShort) ? i - 1 : i;
     }
   }
   return lives;

@@ -436,9 +436,8 @@ Result<std::optional<Difference>> Verifier::Run(const Plan& plan, const Batch& b
 Result<std::vector<std::optional<Difference>>> Verifier::RunBeside(std::span<const Plan* const> plans,
                                                                    const Batch& batch) {
   std::vector<std::optional<Difference>> differences(plans.size());
-  if (batch.tokens.empty()) return differences;
-  const Pass kind = plans.empty() ? Pass::kTrunk : plans[0]->pass;
-  const auto canonical = CanonicalPlan(kind, static_cast<int>(batch.tokens.size()));
+  if (batch.tokens.empty() || plans.empty()) return differences;
+  const auto canonical = CanonicalPlan(plans[0]->pass, static_cast<int>(batch.tokens.size()));
   if (!canonical.ok()) return canonical.status();
   std::vector<Side> sides;
   for (size_t i = 0; i < plans.size(); ++i) {

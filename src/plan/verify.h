@@ -77,7 +77,8 @@ class Verifier {
 
   // The canonical pass: the batch's logits, final rows and states are canonical. Beside it each plan does the steps that levers serve, over
   // shadows and in buffers of its own; the other steps' results it takes over. So that trying each of many levers costs one
-  // canonical pass. A plan that differs stops there, the others go on. [plans]
+  // canonical pass. A plan that differs stops there, the others go on. [plans]; plans of one kind of pass, and at least one: without any
+  // nothing runs.
   Result<std::vector<std::optional<Difference>>> RunBeside(std::span<const Plan* const> plans,
                                                            const Batch& batch);
 
