@@ -65,6 +65,7 @@ void SigmoidInPlace(const Kernels& kernels, float* x, int64_t n) {
 
 void DecodeRow(const model::Matrix& w, int64_t row, float* out) {
   quant::Find(w.type)->decode(w.Row(0, row), out, static_cast<size_t>(w.columns));
+  for (int64_t i = 0; w.scales && i < w.columns; ++i) out[i] *= w.scales[0];
 }
 
 uint64_t RankKey(float score, uint32_t index) {

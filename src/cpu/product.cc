@@ -62,6 +62,9 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
   args.y = y;
   args.y_stride = y_stride;
   kernels.rows(args);
+  if (!w.scales) return;
+  for (int64_t r = first; r < first + count; ++r)
+    for (int64_t o = begin; o < end; ++o) y[r * y_stride + o] *= w.scales[slice];
 }
 
 void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,

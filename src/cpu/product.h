@@ -38,7 +38,7 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
              Activations& out);
 
 // Outputs [begin, end) of W[slice] for activation rows [first, first + count), in this thread:
-// y[r * y_stride + o] = W[slice][o] . x[r], r and o counted from row 0 of x and W.
+// y[r * y_stride + o] = W[slice][o] . x[r], r and o counted from row 0 of x and W; times the slice's scale if W has scales.
 void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
                  const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride);
 

@@ -32,6 +32,7 @@ void AddHParams(Hasher& hash, const HParams& hp) {
 void AddMatrix(Hasher& hash, const Matrix& m) {
   hash.AddNumber(static_cast<uint64_t>(m.type));
   for (const int64_t n : {m.columns, m.rows, m.slices}) hash.AddNumber(static_cast<uint64_t>(n));
+  for (int64_t i = 0; m.scales && i < m.slices; ++i) hash.AddFloat(m.scales[i]);
   const std::span data(m.data, static_cast<size_t>(m.bytes()));
   if (data.size() <= kWhole) return hash.AddBytes(data);
   for (size_t i = 0; i < kStretches; ++i) {

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <deque>
 #include <random>
 
+#include "model/glm_flash/tensors.h"
 #include "tests/cpu/passes.h"
 #include "tests/support/sanitizers.h"
 
@@ -68,6 +71,36 @@ TEST_P(Pass, BitsDoNotDependOnChunksThreadsOrLevers) {
       auto s = runner.State();
       ASSERT_TRUE(runner.TrunkInChunks(*s, tokens, chunk) == want);
     }
+  }
+}
+
+// Factors beside the matrices, powers of two so that nothing rounds: as good as in the weights. All of the model's matrices are F32.
+TEST(ScaledMatrices, AreTheMatricesTimesTheirScales) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  SmallModel plain, scaled;
+  MakeSmall(plain, seed, false, 3);
+  MakeSmall(scaled, seed, false, 3);
+  std::mt19937_64 rng(seed);
+  std::deque<std::vector<float>> kept;
+  for (const model::Tensor& tensor : model::ListTensors(plain.hp)) {
+    if (tensor.kind->matrix == nullptr) continue;
+    model::Matrix& a = *tensor.kind->matrix(model::SiteOf(plain.weights, plain.hp, tensor.block));
+    model::Matrix& b = *tensor.kind->matrix(model::SiteOf(scaled.weights, scaled.hp, tensor.block));
+    ASSERT_EQ(a.type, quant::Type::kF32);
+    auto& scales = kept.emplace_back(static_cast<size_t>(a.slices));
+    for (float& s : scales) s = rng() % 2 ? 0.5f : 2.0f;
+    b.scales = scales.data();
+    auto& values = kept.emplace_back(a.bytes() / sizeof(float));
+    std::memcpy(values.data(), a.data, a.bytes());
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / (values.size() / scales.size())];
+    a.data = reinterpret_cast<const std::byte*>(values.data());
+  }
+  const auto tokens = plain.Tokens(21);
+  for (const Conditions& conditions : {Canonical(), Conditions{2, {}, true, false}}) {
+    Runner want(plain, conditions), got(scaled, conditions);
+    auto want_state = want.State(), got_state = got.State();
+    ASSERT_TRUE(want.TrunkInChunks(*want_state, tokens, 7) == got.TrunkInChunks(*got_state, tokens, 7));
   }
 }
 

@@ -84,6 +84,10 @@ TEST(Fingerprint, SeesEveryTensorAndNumber) {
     const quant::Type type = std::exchange(matrix.type, quant::Type::kBF16);
     EXPECT_NE(of(), before) << tensor.Name();
     matrix.type = type;
+    const std::vector<float> scales(static_cast<size_t>(matrix.slices), 1.5f);
+    matrix.scales = scales.data();
+    EXPECT_NE(of(), before) << tensor.Name();
+    matrix.scales = nullptr;
   }
   for (float* x : {&m.hp.rms_eps, &m.hp.routed_scale, &m.hp.swiglu_limit, &m.hp.gate_lower_bound,
                    &m.hp.hc_eps, &m.hp.layer_norm_eps, &m.hp.l2_eps, &m.hp.router_eps}) {

@@ -475,6 +475,39 @@ TEST(LoadGguf, QuantisedWeightsAreMappedAndUnknownTypesNamed) {
   }
 }
 
+TEST(LoadGguf, ScalesBesideMatricesAreTheirs) {
+  Scratch scratch;
+  const auto with = [&](const std::string& name, std::vector<float> values, uint32_t type = 0) {
+    auto paths = WriteDialect(Micro(), scratch / "model", {.more = [&](gguf::Writer& w, const std::string&) {
+                                const auto bytes = std::as_bytes(std::span(values));
+                                w.AddTensor(name, type, {bytes.size() / (type == 1 ? 2 : 4)}, bytes.size(),
+                                            [bytes](const gguf::Writer::Sink& sink) { return sink(bytes); });
+                              }});
+    return paths.ok() ? Load(paths->front()) : Result<ModelData>(paths.status());
+  };
+  std::vector<float> each(static_cast<size_t>(Micro().hparams.experts));
+  for (size_t i = 0; i < each.size(); ++i) each[i] = 0.25f * static_cast<float>(i + 1);
+  for (const bool one : {false, true}) {
+    for (const char* name : {"blk.3.ffn_down_exps.scale", "blk.3.ffn_down_exps.weight.scale"}) {
+      auto model = with(name, one ? std::vector<float>{3.5f} : each);
+      ASSERT_TRUE(model.ok()) << model.status().message();
+      const MoeFfn& moe = model->weights.layers[3].moe;
+      EXPECT_EQ(moe.up.scales, nullptr);
+      ASSERT_NE(moe.down.scales, nullptr);
+      for (size_t i = 0; i < each.size(); ++i) EXPECT_EQ(moe.down.scales[i], one ? 3.5f : each[i]);
+    }
+  }
+  auto head = with("output.scale", {0.5f});
+  ASSERT_TRUE(head.ok()) << head.status().message();
+  EXPECT_EQ(head->weights.head.scales[0], 0.5f);
+  ExpectMessage(with("output.scale", {1, 2}).status(), Code::kBadFile,
+                {"output.scale", "2 scales, wanted 1"});
+  ExpectMessage(with("blk.3.ffn_down_exps.scale", {1, 2, 3}).status(), Code::kBadFile,
+                {"ffn_down_exps.scale", "3 scales, wanted 1 or"});
+  ExpectMessage(with("output.scale", {std::nanf("")}).status(), Code::kBadFile, {"output.scale", "finite"});
+  ExpectMessage(with("output.scale", {1}, 1).status(), Code::kUnsupported, {"output.scale", "f32"});
+}
+
 TEST(LoadGguf, FusedKvIsExplained) {
   Scratch scratch;
   auto paths = WriteDialect(

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace glint::model {
 
@@ -72,12 +73,43 @@ Result<Matrix> GgufSource::GetMatrix(const Tensor& tensor) {
   const auto type = static_cast<quant::Type>(info.type);
   auto row_bytes = quant::RowBytes(*quant::Find(type), static_cast<uint64_t>(tensor.shape.columns));
   if (!row_bytes.ok()) return Bad(info, row_bytes.status().code(), row_bytes.status().message());
-  const Matrix matrix{type,      tensor.shape.columns,           tensor.shape.rows, tensor.shape.slices,
-                      info.data, static_cast<size_t>(*row_bytes)};
+  auto scales = GetScales(info, tensor.shape.slices);
+  if (!scales.ok()) return scales.status();
+  const Matrix matrix{type,
+                      tensor.shape.columns,
+                      tensor.shape.rows,
+                      tensor.shape.slices,
+                      info.data,
+                      static_cast<size_t>(*row_bytes),
+                      *scales};
   if (matrix.bytes() != info.bytes) {
     return Bad(info, Code::kBadFile, fmt::format("{} bytes, wanted {}", info.bytes, matrix.bytes()));
   }
   return matrix;
+}
+
+Result<const float*> GgufSource::GetScales(const gguf::TensorInfo& matrix, int64_t slices) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!matrix.name.ends_with(kWeight)) return nullptr;
+  const std::string name = matrix.name.substr(0, matrix.name.size() - kWeight.size());
+  const gguf::TensorInfo* info = file_.FindTensor(name + ".scale");
+  if (info == nullptr) info = file_.FindTensor(matrix.name + ".scale");
+  if (info == nullptr) return nullptr;
+  uint64_t count = 1;
+  for (const uint64_t n : info->ne) count *= n;
+  if (info->type != static_cast<uint32_t>(quant::Type::kF32))
+    return Bad(*info, Code::kUnsupported, "a scale of another type than f32");
+  if (count != 1 && count != static_cast<uint64_t>(slices)) {
+    return Bad(*info, Code::kBadFile,
+               slices == 1 ? fmt::format("{} scales, wanted 1", count)
+                           : fmt::format("{} scales, wanted 1 or {}", count, slices));
+  }
+  auto values = arena_.Floats(static_cast<uint64_t>(slices), info->name);
+  if (!values.ok()) return values.status();
+  for (size_t i = 0; i < values->size(); ++i)
+    std::memcpy(&(*values)[i], info->data + (count == 1 ? 0 : i) * sizeof(float), sizeof(float));
+  if (const Status s = CheckFinite(*values); !s.ok()) return Bad(*info, s.code(), s.message());
+  return values->data();
 }
 
 Result<Vector> GgufSource::GetVector(const Tensor& tensor) {

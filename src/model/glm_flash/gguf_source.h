@@ -28,6 +28,9 @@ class GgufSource : public TensorSource {
   Found Find(const Tensor& tensor) const;
   // The tensor with shape and type checked.
   Result<Found> Get(const Tensor& tensor) const;
+  // The factors beside a matrix (Matrix::scales): "NAME.scale", or "NAME.weight.scale", with one for all slices or one each;
+  // null if the file has none.
+  Result<const float*> GetScales(const gguf::TensorInfo& matrix, int64_t slices);
   Status Bad(const gguf::TensorInfo& info, Code code, std::string_view what) const;
 
   const gguf::File& file_;
