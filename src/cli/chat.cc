@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <memory>
 
 #include "cli/answer.h"
@@ -14,6 +15,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
+#include "cli/session_option.h"
 #include "cli/subcommand.h"
 #include "cli/terminal.h"
 #include "cli/units.h"
@@ -28,6 +30,8 @@ constexpr std::string_view kHelp =
     "  /help                  this text\n"
     "  /reset                 forget the conversation\n"
     "  /stats                 tokens, speed and memory\n"
+    "  /save FILE             keep the conversation and all that was read of it in a file\n"
+    "  /load FILE             go on with the conversation of a file\n"
     "  /think low|high|max    how much the model should reason, from the next answer on\n"
     "  /exit                  leave; Ctrl-D does too\n"
     "Ctrl-C stops an answer. A paste of several lines is one message.\n"
@@ -38,7 +42,7 @@ constexpr std::string_view kHelp =
 struct ChatChoice {
   ModelChoice model;
   SamplingChoice sampling;
-  std::optional<std::string> system, think;
+  std::optional<std::string> system, think, session;
   std::optional<int64_t> max_tokens, context;
   bool reasoning = false, check = false;
 };
@@ -58,16 +62,23 @@ class Chat {
   }
 
   Result<int> Talk();
+  // Replaces the conversation by that of a file; after an error it is as it was.
+  Status Load(const std::string& path);
+  Status Save(const std::string& path) const;
+  // --system opens a conversation that was loaded empty; one that has begun has its own.
+  Status Introduce();
 
  private:
   enum class Next : uint8_t { kMessage, kEnd, kNothing };
   Next ReadMessage(std::string* message);
   Status Command(const std::string& line);
   Status Answer(const std::string& message);
+  std::string FileOf(const std::string& argument) const;
   Status BringSessionTo(const std::vector<ChatPart>& parts, std::vector<int32_t>* append);
   void Note(const std::string& text) const { PrintError(TerminalText(text) + "\n"); }
   void Forget();
   void Stats() const;
+  int64_t Turns() const;
 
   const ChatChoice& choice_;
   Model model_;
@@ -134,6 +145,13 @@ Status Chat::Command(const std::string& line) {
     Note("(a new conversation)");
   } else if (name == "/stats") {
     Stats();
+  } else if (name == "/save" || name == "/load") {
+    const std::string path = FileOf(argument);
+    if (path.empty()) {
+      Note(name + " takes the name of a file");
+      return {};
+    }
+    return name == "/save" ? Save(path) : Load(path);
   } else if (name == "/think") {
     if (!IsEffort(argument)) {
       Note("/think takes low, high or max; now it is " + (effort_.empty() ? "max" : effort_));
@@ -142,16 +160,59 @@ Status Chat::Command(const std::string& line) {
       Note(fmt::format("(reasoning effort {} from the next answer on)", effort_));
     }
   } else {
-    const std::string meant = Nearest(name, {"/help", "/reset", "/stats", "/think", "/exit"});
+    const std::string meant =
+        Nearest(name, {"/help", "/reset", "/stats", "/save", "/load", "/think", "/exit"});
     Note(fmt::format("unknown command {}{}", name,
                      meant.empty() ? "; /help lists them" : "; did you mean " + meant + "?"));
   }
   return {};
 }
 
+// Without an argument it is --session's.
+std::string Chat::FileOf(const std::string& argument) const {
+  return argument.empty() ? choice_.session.value_or("") : argument;
+}
+
+Status Chat::Save(const std::string& path) const {
+  const Status status =
+      SaveSessionFile(session_, path, {.conversation = true, .messages = messages_, .effort = effort_});
+  if (status.ok() && editor_.interactive())
+    Note(fmt::format("(saved: {} tokens)", Grouped(static_cast<uint64_t>(session_.position()))));
+  return status;
+}
+
+Status Chat::Load(const std::string& path) {
+  KeptWords words;
+  auto session = LoadSessionFile(
+      model_, path, {.context = choice_.context.value_or(0), .check = choice_.check}, true, &words);
+  if (!session.ok()) return session.status();
+  session_ = std::move(*session);
+  checkpoints_.clear();
+  last_.reset();
+  messages_ = std::move(words.messages);
+  effort_ = choice_.think.value_or(words.effort);
+  if (editor_.interactive())
+    Note(fmt::format("(loaded: {} turns, {} tokens)", Turns(),
+                     Grouped(static_cast<uint64_t>(session_.position()))));
+  return {};
+}
+
+Status Chat::Introduce() {
+  if (!choice_.system) return {};
+  if (!messages_.empty())
+    return {Code::kBadInput,
+            "--system: the conversation of --session has begun; name another file to begin a new one"};
+  messages_.push_back(MakeMessage(Role::kSystem, *choice_.system));
+  return {};
+}
+
+int64_t Chat::Turns() const {
+  return std::count_if(messages_.begin(), messages_.end(),
+                       [](const Message& m) { return m.role == Role::kUser; });
+}
+
 void Chat::Stats() const {
-  const auto turns = std::count_if(messages_.begin(), messages_.end(),
-                                   [](const Message& m) { return m.role == Role::kUser; });
+  const int64_t turns = Turns();
   std::string text =
       fmt::format("{} turn{}; {} of {} tokens of context used; caches, state and checkpoints {}\n", turns,
                   turns == 1 ? "" : "s", Grouped(static_cast<uint64_t>(session_.position())),
@@ -177,12 +238,7 @@ Status Chat::BringSessionTo(const std::vector<ChatPart>& parts, std::vector<int3
                         "new one, --ctx makes more room",
                         way->keep + static_cast<int64_t>(way->append.size()), session_.capacity())};
   }
-  if (way->keep == 0)
-    session_.Reset();
-  else if (way->keep < session_.position()) {
-    const Status status = session_.RewindTo(way->keep);
-    if (!status.ok()) return status;
-  }
+  if (Status status = TakeBack(session_, way->keep); !status.ok()) return status;
   *append = std::move(way->append);
   return {};
 }
@@ -286,7 +342,20 @@ Result<int> Run(const ChatChoice& choice) {
       *model, {.context = choice.context.value_or(std::min<int64_t>(made_for, 4096)), .check = choice.check});
   if (!session.ok()) return session.status();
   CatchInterruptsForever();
-  return Chat(choice, *model, std::move(*sampling), std::move(*session)).Talk();
+  Chat chat(choice, *model, std::move(*sampling), std::move(*session));
+  if (!choice.session) return chat.Talk();
+  std::error_code error;
+  if (std::filesystem::exists(*choice.session, error)) {
+    if (Status status = chat.Load(*choice.session); !status.ok()) return status;
+    if (Status status = chat.Introduce(); !status.ok()) return status;
+  } else if (Status status = chat.Save(*choice.session);
+             !status.ok()) {  // better now than when all has been said
+    return status;
+  }
+  auto code = chat.Talk();
+  if (!code.ok() && code.status().code() == Code::kDevice) return code;
+  const Status saved = chat.Save(*choice.session);
+  return code.ok() && !saved.ok() ? Result<int>(saved) : code;
 }
 
 }  // namespace
@@ -299,6 +368,9 @@ Work DeclareChat(Options& options) {
   options.Value(
       "--ctx", "N", &o->context, 1, INT32_MAX,
       "Tokens the conversation has room for; without it 4096, or less if the model was made for less");
+  options.Value("--session", "FILE", &o->session,
+                "Go on with the conversation of this file, and save it there at the end; it is made if it is "
+                "not there");
   options.Flag("--reasoning", &o->reasoning, "Show reasoning also when stdout is not a terminal");
   o->sampling.Declare(options);
   o->model.DeclareSource(options);
@@ -308,6 +380,7 @@ Work DeclareChat(Options& options) {
                 "\nReasoning is shown dimmed. If stdin is not a terminal, its lines are the messages and "
                 "stdout gets the answers alone.");
   options.Examples({"glint chat", "glint chat -m model.gguf --think low --ctx 4096",
+                    "glint chat --session talk.glint",
                     "printf 'Tell me a story.\\n/reset\\nTell me another.\\n' | glint chat --seed 1"});
   options.Check([o]() -> Status {
     if (o->think && !IsEffort(*o->think)) {

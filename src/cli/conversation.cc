@@ -51,6 +51,13 @@ size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<size_t>(end - a.begin());
 }
 
+Status TakeBack(Session& session, int64_t keep) {
+  if (keep == session.position()) return {};
+  if (keep > 0) return session.RewindTo(keep);
+  session.Reset();
+  return {};
+}
+
 Result<Continuation> PlanContinuation(const Tokenizer& tokenizer, std::span<const ChatPart> parts,
                                       std::span<const int32_t> session_tokens,
                                       std::span<const int64_t> rewindable) {

@@ -29,6 +29,9 @@ Result<Continuation> PlanContinuation(const Tokenizer& tokenizer, std::span<cons
                                       std::span<const int32_t> session_tokens,
                                       std::span<const int64_t> rewindable);
 
+// Takes the session back to its first `keep` tokens, which PlanContinuation chose.
+Status TakeBack(Session& session, int64_t keep);
+
 // Longest common prefix of two lists.
 size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b);
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "cli/answer.h"
@@ -14,6 +15,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
+#include "cli/session_option.h"
 #include "cli/subcommand.h"
 #include "cli/units.h"
 
@@ -26,7 +28,7 @@ constexpr int64_t kTokensWithoutEnd = 32;
 struct RunOptions {
   ModelChoice model;
   SamplingChoice sampling;
-  std::optional<std::string> prompt, file, ids, system, think;
+  std::optional<std::string> prompt, file, ids, system, think, session;
   std::optional<int64_t> max_tokens, context;
   bool chat = false, special = false, ignore_stop = false, json = false, reasoning = false, check = false;
 
@@ -67,10 +69,87 @@ Result<std::vector<int32_t>> PromptIds(const RunOptions& o, const Model& model) 
   return model.tokenizer().EncodeChat(messages, WithEffort(o.think.value_or("")));
 }
 
+// What --session holds, and the prompt that goes on with it.
+struct Resumed {
+  std::optional<Session> session;  // none if there is no file yet
+  KeptWords words;
+  std::vector<int32_t> prompt;
+};
+
+// Of a text: what it had not read yet, then the new prompt. Without one nothing is read from stdin: the text goes on by itself.
+Status ResumeText(const RunOptions& o, const Model& model, Resumed& resumed) {
+  resumed.prompt = resumed.words.unread;
+  if (o.HasText() || o.ids) {
+    const auto more = PromptIds(o, model);
+    if (!more.ok()) return more.status();
+    resumed.prompt.insert(resumed.prompt.end(), more->begin(), more->end());
+  }
+  if (!resumed.prompt.empty()) return {};
+  return {Code::kBadInput, "the text of --session has ended; give a prompt to go on from"};
+}
+
+// Of a conversation: all messages and the new one, from where the session stops being the same.
+Status ResumeChat(const RunOptions& o, const Model& model, Resumed& resumed) {
+  auto& messages = resumed.words.messages;
+  if (o.system && !messages.empty())
+    return {Code::kBadInput,
+            "--system: the conversation of --session has begun; name another file to begin a new one"};
+  if (o.think) resumed.words.effort = *o.think;
+  auto text = PromptText(o);
+  if (!text.ok()) return text.status();
+  if (o.system) messages.push_back(MakeMessage(Role::kSystem, *o.system));
+  messages.push_back(MakeMessage(Role::kUser, *text));
+  const auto parts = model.tokenizer().RenderChat(messages, WithEffort(resumed.words.effort));
+  if (!parts.ok()) return parts.status();
+  auto way =
+      PlanContinuation(model.tokenizer(), *parts, resumed.session->tokens(), resumed.session->Rewindable());
+  if (!way.ok()) return way.status();
+  resumed.prompt = std::move(way->append);
+  return TakeBack(*resumed.session, way->keep);
+}
+
+// For a file that is not there yet, the prompt and what is to be kept.
+Status BeginSession(const RunOptions& o, const Model& model, Resumed& resumed) {
+  resumed.words.conversation = o.chat;
+  if (!o.chat) {
+    auto prompt = PromptIds(o, model);
+    if (!prompt.ok()) return prompt.status();
+    resumed.prompt = std::move(*prompt);
+    return {};
+  }
+  auto text = PromptText(o);
+  if (!text.ok()) return text.status();
+  resumed.words.effort = o.think.value_or("");
+  if (o.system) resumed.words.messages.push_back(MakeMessage(Role::kSystem, *o.system));
+  resumed.words.messages.push_back(MakeMessage(Role::kUser, *text));
+  auto prompt = model.tokenizer().EncodeChat(resumed.words.messages, WithEffort(resumed.words.effort));
+  if (!prompt.ok()) return prompt.status();
+  resumed.prompt = std::move(*prompt);
+  return {};
+}
+
+Result<Resumed> Resume(const RunOptions& o, const Model& model) {
+  Resumed resumed;
+  std::error_code error;
+  Status status;
+  if (o.session && std::filesystem::exists(*o.session, error)) {
+    auto session = LoadSessionFile(model, *o.session, {.context = o.context.value_or(0), .check = o.check},
+                                   o.chat, &resumed.words);
+    if (!session.ok()) return session.status();
+    resumed.session.emplace(std::move(*session));
+    status = o.chat ? ResumeChat(o, model, resumed) : ResumeText(o, model, resumed);
+  } else {
+    status = BeginSession(o, model, resumed);
+  }
+  if (!status.ok()) return status;
+  return resumed;
+}
+
 // Room for the prompt and what is to come, within what the model was made for.
 int64_t ContextFor(const RunOptions& o, const Model& model, int64_t prompt, int64_t max_tokens) {
   if (o.context) return *o.context;
-  const int64_t wanted = max_tokens >= 0 ? prompt + max_tokens : std::max<int64_t>(4096, prompt + 1024);
+  int64_t wanted = max_tokens >= 0 ? prompt + max_tokens : std::max<int64_t>(4096, prompt + 1024);
+  if (o.session) wanted = std::max<int64_t>(4096, wanted);  // it will be continued
   const int64_t made_for = model.context_length() > 0 ? model.context_length() : wanted;
   return std::max(std::min(wanted, made_for), std::min(prompt, made_for));
 }
@@ -142,8 +221,9 @@ Result<int> Run(const RunOptions& o) {
     return Status(Code::kBadInput,
                   fmt::format("{} has no tokenizer, so no chat; give token ids with --ids", model->name()));
   }
-  const auto prompt = PromptIds(o, *model);
-  if (!prompt.ok()) return prompt.status();
+  auto resumed = Resume(o, *model);
+  if (!resumed.ok()) return resumed.status();
+  const std::vector<int32_t>& prompt = resumed->prompt;
   const auto settings = o.sampling.Resolve(*model);
   if (!settings.ok()) return settings.status();
   auto sampler = Sampler::Create(*settings, model->usable_vocab());
@@ -151,23 +231,41 @@ Result<int> Run(const RunOptions& o) {
 
   const bool text_out = model->has_tokenizer();
   const int64_t max_tokens = o.max_tokens.value_or(text_out && !o.model.synthetic ? -1 : kTokensWithoutEnd);
-  const auto prompt_tokens = static_cast<int64_t>(prompt->size());
-  const int64_t context = ContextFor(o, *model, prompt_tokens, max_tokens);
-  if (prompt_tokens > context) {
-    return Status(Code::kNoRoom,
-                  fmt::format("the prompt has {} tokens, the context room for {}{}", prompt_tokens, context,
-                              o.context ? " (--ctx)" : ", which is what the model was made for"));
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  std::optional<Session>& session = resumed->session;
+  if (session) {
+    const int64_t room = session->capacity() - session->position();
+    if (prompt_tokens > room) {
+      return Status(
+          Code::kNoRoom,
+          fmt::format("the prompt has {} tokens, the session room for {} more; --ctx makes more room",
+                      prompt_tokens, room));
+    }
+  } else {
+    const int64_t context = ContextFor(o, *model, prompt_tokens, max_tokens);
+    if (prompt_tokens > context) {
+      return Status(Code::kNoRoom,
+                    fmt::format("the prompt has {} tokens, the context room for {}{}", prompt_tokens, context,
+                                o.context ? " (--ctx)" : ", which is what the model was made for"));
+    }
+    auto made = Session::Create(*model, {.context = context, .check = o.check});
+    if (!made.ok()) return made.status();
+    session.emplace(std::move(*made));
+    if (o.session) {  // that it can be saved shows better now than when the text is there
+      const Status saved = SaveSessionFile(*session, *o.session, {.conversation = o.chat});
+      if (!saved.ok()) return saved;
+    }
   }
-  auto session = Session::Create(*model, {.context = context, .check = o.check});
-  if (!session.ok()) return session.status();
-  sampler->Observe(*prompt);
+  std::vector<int32_t> text_ids(session->tokens().begin(), session->tokens().end());
+  text_ids.insert(text_ids.end(), prompt.begin(), prompt.end());
+  sampler->Observe(text_ids);
 
   AnswerStyle style = StyleOfStdout();
   style.raw = !o.chat;
   style.silent = o.json;
   style.show_reasoning = style.show_reasoning || o.reasoning;
   std::optional<Answer> answer;
-  if (text_out) answer.emplace(model->tokenizer(), *prompt, style);
+  if (text_out) answer.emplace(model->tokenizer(), prompt, style);
   bool first = true;
   const auto show = [&](int32_t id) -> Status {
     if (answer) return answer->Push(id);
@@ -180,7 +278,7 @@ Result<int> Run(const RunOptions& o) {
   generate.max_tokens = max_tokens;
   generate.source = o.model.Source();
   if (text_out && !o.ignore_stop) generate.stop_ids = model->tokenizer().stop_ids();
-  const auto made = Generate(*session, *sampler, model->vocab_size(), *prompt, generate, show);
+  const auto made = Generate(*session, *sampler, model->vocab_size(), prompt, generate, show);
   if (!made.ok()) return made.status();
 
   Status end;
@@ -188,8 +286,22 @@ Result<int> Run(const RunOptions& o) {
     end = answer->Finish();
   else if (!o.json && !first)
     end = Print("\n");
-  if (end.ok() && o.json)
-    end = Print(Json(o, *model, *prompt, *made, *settings, answer ? &*answer : nullptr));
+  if (end.ok() && o.json) end = Print(Json(o, *model, prompt, *made, *settings, answer ? &*answer : nullptr));
+  if (o.session) {
+    KeptWords& words = resumed->words;
+    if (o.chat) {
+      // A question that was stopped before its answer began was not asked.
+      if (made->reason == StopReason::kInterrupted && made->ids.empty())
+        words.messages.pop_back();
+      else
+        words.messages.push_back(MakeMessage(Role::kAssistant, answer->content(), answer->reasoning()));
+    } else {
+      text_ids.insert(text_ids.end(), made->ids.begin(), made->ids.end());
+      words.unread = Unread(*session, text_ids);
+    }
+    const Status saved = SaveSessionFile(*session, *o.session, words);
+    if (end.ok()) end = saved;
+  }
   if (!end.ok()) return end;
   PrintError(Summary(*made, *model, settings->seed, settings->temperature == 0));
   return made->reason == StopReason::kInterrupted ? InterruptExitCode() : 0;
@@ -211,6 +323,10 @@ Work DeclareRun(Options& options) {
   options.Value("--ctx", "N", &o->context, 1, INT32_MAX,
                 "Tokens the context has room for; without it the prompt and -n, or 4096, within what the "
                 "model was made for");
+  options.Value("--session", "FILE", &o->session,
+                "Go on with the text of this file (with --chat: the conversation), and save it there at the "
+                "end; it is made if it "
+                "is not there");
   options.Flag("--chat", &o->chat, "The prompt is a user's message: use the model's chat template");
   options.Value("--system", "TEXT", &o->system, "A system message before it (with --chat)");
   options.Value("--think", "EFFORT", &o->think, "Reasoning effort: low, high or max (with --chat)");
@@ -231,6 +347,7 @@ Work DeclareRun(Options& options) {
   options.Examples({"glint run \"Once upon a time\"",
                     "glint run --chat \"Tell me a story about a fox.\" -n 200 --seed 7",
                     "echo \"The king said\" | glint run -n 40 --greedy",
+                    "glint run --session story.glint \"Once upon a time\" -n 20",
                     "glint run --synthetic tiny --ids 1,2,3 -n 8 --json"});
   options.Check([o]() -> Status {
     if (o->prompt && o->file) return {Code::kBadInput, "give the prompt as an argument or with -f, not both"};

@@ -1,0 +1,96 @@
+// --session, /save and /load: what was said in several runs is what one run says.
+#include "cli/session_option.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/conversation.h"
+#include "tests/cli/program.h"
+
+namespace glint::cli {
+namespace {
+
+using test::TempDir;
+using testing::RunGlint;
+
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(SessionOption, WordsSurviveTheFile) {
+  KeptWords words{.conversation = true,
+                  .messages = {MakeMessage(Role::kSystem, "Be \"brief\"\n", ""),
+                               MakeMessage(Role::kUser, "\xe7\x8b\x90", ""),
+                               MakeMessage(Role::kAssistant, "a", "thought")},
+                  .effort = "low"};
+  const auto back = DecodeWords(EncodeWords(words));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_TRUE(back->conversation);
+  EXPECT_EQ(back->effort, "low");
+  ASSERT_EQ(back->messages.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(back->messages[i].role, words.messages[i].role);
+    EXPECT_EQ(back->messages[i].content, words.messages[i].content);
+    EXPECT_EQ(back->messages[i].reasoning, words.messages[i].reasoning);
+  }
+  EXPECT_EQ(DecodeWords(EncodeWords({.unread = {1, 0, 7}}))->unread, (std::vector<int32_t>{1, 0, 7}));
+  EXPECT_TRUE(DecodeWords("").ok());
+  for (const char* bad :
+       {"x", "{}", "[]", "{\"kind\":\"poem\"}", "{\"kind\":\"text\"}",
+        "{\"kind\":\"text\",\"unread\":[99999999999]}", "{\"kind\":\"conversation\",\"effort\":\"\"}",
+        "{\"kind\":\"conversation\",\"effort\":\"\",\"messages\":[{\"role\":\"fox\",\"content\":\"\"}]}"}) {
+    EXPECT_FALSE(DecodeWords(bad).ok()) << bad;
+  }
+}
+
+TEST(SessionOption, SeveralRunsGiveTheTextOfOne) {
+  const TempDir folder;
+  const std::string file = folder.Path("s"), model = testing::MicroModel();
+  const auto whole = RunGlint({"run", "-m", model, "--ids", "5,9,200", "-n", "18", "--greedy"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  std::string text;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<std::string> arguments{"run", "-m", model, "--session", file, "-n", "6", "--greedy"};
+    if (i == 0) arguments.insert(arguments.end(), {"--ids", "5,9,200"});
+    const auto part = RunGlint(arguments);
+    ASSERT_EQ(part.code, 0) << part.err;
+    text += (i == 0 ? "" : " ") + part.out.substr(0, part.out.size() - 1);
+  }
+  EXPECT_EQ(text + "\n", whole.out);
+  // Damaged, of another model, of the other kind: refused, and left as they are.
+  const std::string good = folder.Read("s");
+  EXPECT_TRUE(Has(RunGlint({"run", "--synthetic", "tiny", "--session", file}).err, "another model"));
+  folder.Write("cut", good.substr(0, good.size() / 2));
+  const auto cut = RunGlint({"run", "-m", model, "--session", folder.Path("cut")});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_TRUE(Has(cut.err, "cut off")) << cut.err;
+  EXPECT_EQ(folder.Read("cut"), good.substr(0, good.size() / 2));
+  EXPECT_EQ(folder.Read("s"), good);
+}
+
+TEST(SessionOption, AConversationGoesOn) {
+  if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
+  const TempDir folder;
+  const std::string file = folder.Path("talk");
+  const std::vector<std::string> plain{"chat", "--greedy", "-n", "16"};
+  const auto whole =
+      RunGlint(plain, {.input = "Tell me a story.\nTell me a story about a fox.\nAnd a hen?\n"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  std::vector<std::string> kept = plain;
+  kept.insert(kept.end(), {"--session", file});
+  std::string text = RunGlint(kept, {.input = "Tell me a story.\n"}).out;
+  text +=
+      RunGlint({"run", "--greedy", "-n", "16", "--session", file, "--chat", "Tell me a story about a fox."})
+          .out +
+      "\n";
+  text += RunGlint(kept, {.input = "And a hen?\n"}).out;
+  EXPECT_EQ(text, whole.out);
+  EXPECT_TRUE(Has(RunGlint({"run", "x", "--session", file}).err, "holds a conversation"));
+  // By command; a file that can not be loaded leaves the conversation as it is.
+  const std::string other = folder.Path("other");
+  const auto commands = RunGlint(plain, {.input = "Tell me a story.\n/save " + other + "\n/reset\n/load " +
+                                                  other + "\nTell me a story about a fox.\nAnd a hen?\n"});
+  EXPECT_EQ(commands.code, 0) << commands.err;
+  EXPECT_EQ(commands.out, whole.out);
+  EXPECT_EQ(RunGlint(plain, {.input = "/load " + folder.Path("none") + "\n"}).code, 1);
+}
+
+}  // namespace
+}  // namespace glint::cli
