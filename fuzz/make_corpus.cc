@@ -1,0 +1,133 @@
+// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,session}. Usage: make_corpus DIRECTORY
+// (gguf and safetensors start from the files of tests/data/files.)
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "fuzz/session_model.h"
+#include "fuzz/small_tokenizer.h"
+#include "gguf/writer.h"
+#include "glint/session.h"
+#include "text/gguf_tokenizer.h"
+
+namespace {
+
+using namespace glint;
+namespace fs = std::filesystem;
+
+bool Check(const Status& status) {
+  if (!status.ok()) std::fprintf(stderr, "make_corpus: %s\n", status.message().c_str());
+  return status.ok();
+}
+
+void Write(const fs::path& path, const std::string& bytes) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string WithText(char mode, const std::string& text, const std::string& file) {
+  std::string out = {mode, static_cast<char>(text.size()), static_cast<char>(text.size() >> 8)};
+  return out + text + file;
+}
+
+std::string JsonText(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+std::string TokenizerJson(const text::TokenizerData& data) {
+  std::string vocab, added, merges;
+  for (size_t id = 0; id < data.tokens.size(); ++id) {
+    if (data.kinds[id] == text::TokenKind::kNormal) {
+      vocab += (vocab.empty() ? "" : ",") + JsonText(data.tokens[id]) + ":" + std::to_string(id);
+    } else {
+      added += (added.empty() ? "{\"id\":" : ",{\"id\":") + std::to_string(id) +
+               ",\"content\":" + JsonText(data.tokens[id]) +
+               ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":" +
+               (data.kinds[id] == text::TokenKind::kControl ? "true}" : "false}");
+    }
+  }
+  for (const auto& [left, right] : data.merges)
+    merges += (merges.empty() ? "[" : ",[") + JsonText(left) + "," + JsonText(right) + "]";
+  const std::string pattern =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  return R"({"version":"1.0","added_tokens":[)" + added +
+         R"(],"normalizer":null,"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" +
+         JsonText(pattern) +
+         R"(},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]},)"
+         R"("model":{"type":"BPE","dropout":null,"ignore_merges":true,"vocab":{)" +
+         vocab + "},\"merges\":[" + merges + "]}}";
+}
+
+bool WriteTokenizers(const fs::path& to) {
+  const auto data = fuzz::SmallTokenizerData();
+  const std::string text = "the than aaaa <|user|> 1234 <think>\n caf\xc3\xa9 \xff\xe7\x8b";
+  gguf::Writer writer;
+  if (!Check(text::WriteGgufTokenizer(data, "", writer))) return false;
+  const std::string file = (to / "tokenizer.gguf").string();
+  fs::create_directories(to);
+  if (!Check(writer.Write(file, {}))) return false;
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  fs::remove(file);
+  Write(to / "tokenizer/gguf", WithText(0, text, bytes));
+  Write(to / "tokenizer/json", WithText(1, text, TokenizerJson(data)));
+  Write(to / "tokenizer/text", WithText(2, text, ""));
+  return true;
+}
+
+void WriteConversations(const fs::path& to) {
+  Write(
+      to / "chat_template/plain",
+      R"({"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi <|user|>"},)"
+      R"({"role":"assistant","content":"Hello","reasoning":"A greeting."},{"role":"user","content":" x "}],)"
+      R"("effort":"low","generate":true,"clear":true})");
+  Write(
+      to / "chat_template/tools",
+      R"({"messages":[{"role":"user","content":"Weather?"},{"role":"assistant","content":"<think>hm</think>","tool_calls":[)"
+      R"({"name":"w","arguments":"{\"city\": \"K\u00f6ln\", \"n\": [1, 2.50, null], \"o\": {\"a\": true}}","id":"1"},)"
+      R"({"name":"v","arguments":"","id":"2"}]},{"role":"tool","content":"rain","tool_call_id":"2"},{"role":"tool","content":"sun","tool_call_id":"1"}],)"
+      R"("tools":[{"json":"{\"type\":\"function\",\"function\":{\"name\":\"w\",\"strict\":true,\"parameters\":{\"x\":1e3}}}"},)"
+      R"({"json":"{\"name\":\"v\",\"defer_loading\":true}"}],"template":"[gMASK]<sop>Reasoning Effort: "})");
+}
+
+bool WriteSessions(const fs::path& to) {
+  fs::create_directories(to / "session");
+  const Model& model = fuzz::SessionModel();
+  for (const int64_t tokens : {0, 3, 9}) {
+    const bool mtp = tokens == 9;
+    auto session = Session::Create(model, {.context = 64, .mtp = mtp});
+    if (!Check(session.status())) return false;
+    std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(7 * i + 1);
+    std::vector<float> hidden(ids.size() * static_cast<size_t>(model.hidden_size()));
+    if (!Check(session->AppendWithHidden(ids, LogitRows::kNone, {}, hidden))) return false;
+    if (mtp) {
+      const size_t rows = ids.size() - 1;
+      if (!Check(session->AppendMtp(std::span(ids).subspan(1),
+                                    std::span(hidden).first(rows * static_cast<size_t>(model.hidden_size())),
+                                    {}, {}))) {
+        return false;
+      }
+    }
+    const std::string path = (to / "session" / std::to_string(tokens)).string();
+    fs::remove(path);
+    if (!Check(session->Save(path, tokens == 3 ? "{\"attached\":1}" : ""))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "Usage: make_corpus DIRECTORY\n");
+    return 2;
+  }
+  WriteConversations(argv[1]);
+  return WriteTokenizers(argv[1]) && WriteSessions(argv[1]) ? 0 : 1;
+}
