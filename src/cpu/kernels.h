@@ -18,7 +18,7 @@ enum class DigitOrder : uint8_t {
 // Digit n of column i of the block at `block`.
 int Digit(DigitOrder order, const int16_t* block, int64_t i);
 
-// Part of a product: weight rows [begin, end) times activation rows [first, first + count).
+// Part of a product: weight rows [begin, end) times activation rows [first, first + count), or those of a list.
 struct RowsArgs {
   quant::Type type;
   const std::byte* weights;  // weight row 0 of the slice; any alignment
@@ -27,6 +27,8 @@ struct RowsArgs {
   int64_t begin, end;
 
   int64_t first, count;
+  const int32_t* take;    // null, or the activation row that goes for r
+  const int32_t* put;     // null, or the row of y that goes for r
   int64_t rows;           // rows of the arrays below (Activations)
   DigitOrder order;       // of the digits: the table's own
   const int16_t* digits;  // [columns / 32 rounded up][rows][32]    (integer formats)
@@ -35,7 +37,7 @@ struct RowsArgs {
   const float* x;         // [rows], x_stride floats apart          (float formats)
   int64_t x_stride;
 
-  float* y;  // y[r * y_stride + o]: activation row r, weight row o
+  float* y;  // y[r * y_stride + o]: row r, weight row o
   int64_t y_stride;
 };
 

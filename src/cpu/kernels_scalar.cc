@@ -50,13 +50,16 @@ void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* sc
   }
 }
 
+int64_t Take(const RowsArgs& a, int64_t r) { return a.take ? a.take[r] : r; }
+int64_t Put(const RowsArgs& a, int64_t r) { return a.put ? a.put[r] : r; }
+
 // A weight row is decoded once into `row` and meets every activation row.
 void FloatRows(const RowsArgs& a, const quant::Format& format) {
   std::vector<float> row(static_cast<size_t>(a.columns));
   for (int64_t o = a.begin; o < a.end; ++o) {
     format.decode(a.weights + static_cast<size_t>(o) * a.row_bytes, row.data(), row.size());
     for (int64_t r = a.first; r < a.first + a.count; ++r)
-      a.y[r * a.y_stride + o] = Dot16(row.data(), a.x + r * a.x_stride, a.columns);
+      a.y[Put(a, r) * a.y_stride + o] = Dot16(row.data(), a.x + Take(a, r) * a.x_stride, a.columns);
   }
 }
 
@@ -95,13 +98,13 @@ void IntegerRows(const RowsArgs& a, const quant::Format& format) {
         format.unpack(at, block);
         for (int64_t r = 0; r < a.count; ++r) {
           float& sum = part[static_cast<size_t>(r)];
-          sum = BlockUnits(a, format, block, k, a.first + r, sum);
+          sum = BlockUnits(a, format, block, k, Take(a, a.first + r), sum);
         }
       }
       for (size_t r = 0; r < total.size(); ++r) total[r] = begin == 0 ? part[r] : total[r] + part[r];
     }
     for (size_t r = 0; r < total.size(); ++r)
-      a.y[(a.first + static_cast<int64_t>(r)) * a.y_stride + o] = total[r];
+      a.y[Put(a, a.first + static_cast<int64_t>(r)) * a.y_stride + o] = total[r];
   }
 }
 

@@ -7,7 +7,7 @@ namespace glint::cpu {
 
 void MoeFused(const StepContext& c) {
   const auto& w = c.layer->moe;
-  const int64_t width = c.hp.expert_ffn, used = c.hp.experts_used;
+  const int64_t width = c.hp.expert_ffn;
   float* const hidden = c.Floats(plan::Slot::kMoeHidden);
   const Kernels& kernels = *c.how.kernels;
   Operand x(c, c.how, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.scratch);
@@ -15,10 +15,11 @@ void MoeFused(const StepContext& c) {
   ForOutputs(c, GroupByExpert(c), width, 2 * c.hp.hidden,
              [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
                const auto n = static_cast<int64_t>(group.pairs.size());
-               float* const g = scratch.Floats(2, n * width);
-               float* const u = scratch.Floats(3, n * width);
-               GroupProduct(c, w.gate, group, begin, end, for_gate, used, scratch, 0, 0, g, width, true);
-               GroupProduct(c, w.up, group, begin, end, for_up, used, scratch, 0, 0, u, width, true);
+               float* const g = scratch.Floats(0, n * width);
+               float* const u = scratch.Floats(1, n * width);
+               const RowLists rows{group.rows.data(), nullptr};
+               ProductPart(kernels, w.gate, group.expert, begin, end, for_gate, 0, n, g, width, rows);
+               ProductPart(kernels, w.up, group.expert, begin, end, for_up, 0, n, u, width, rows);
                for (int64_t r = 0; r < n; ++r) {
                  SwiGlu(kernels, g + r * width + begin, u + r * width + begin, c.hp.swiglu_limit,
                         hidden + group.pairs[r] * width + begin, end - begin);

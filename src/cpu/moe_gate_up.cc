@@ -14,8 +14,10 @@ void MoeGateUp(const StepContext& c) {
   const auto product = [&](const model::Matrix& matrix, float* out) {
     const Activations& all = x.For(matrix);
     ForOutputs(c, groups, width, c.hp.hidden,
-               [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch& scratch) {
-                 GroupProduct(c, matrix, group, begin, end, all, used, scratch, 0, 0, out, width, false);
+               [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch&) {
+                 ProductPart(*c.how.kernels, matrix, group.expert, begin, end, all, 0,
+                             static_cast<int64_t>(group.pairs.size()), out, width,
+                             {group.rows.data(), group.pairs.data()});
                });
   };
   product(w.gate, g);

@@ -12,18 +12,12 @@ namespace glint::cpu {
 struct ExpertGroup {
   int64_t expert;
   std::vector<int32_t> pairs;  // ascending
+  std::vector<int32_t> rows;   // of the pairs
 };
 
 // how.batched: one group for each expert in use, so that its weights are read once. Otherwise a group for
 // each pair.
 std::vector<ExpertGroup> GroupByExpert(const StepContext& c);
-
-// y[pair][o] = W[expert of the pair][o] . x[row of the pair] for outputs [begin, end) of a group's pairs, in this thread.
-// The row of a pair is pair / pairs_per_row. Rows of y are y_stride apart; y counts pairs of the pass, or, with `packed`,
-// pairs of the group. Uses two areas and a prepared activation of the scratch, from `area` and `prepared` on.
-void GroupProduct(const StepContext& c, const model::Matrix& w, const ExpertGroup& group, int64_t begin,
-                  int64_t end, const Activations& x, int64_t pairs_per_row, Scratch& scratch, size_t area,
-                  size_t prepared, float* y, int64_t y_stride, bool packed);
 
 // fn(group, begin, end, scratch) over outputs [0, outputs) of each group, cut anywhere. Each output is a sum over `columns`.
 template <class F>

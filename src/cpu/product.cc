@@ -42,7 +42,8 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
 }
 
 void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
-                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride) {
+                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride,
+                 const RowLists& lists) {
   RowsArgs args{};
   args.type = w.type;
   args.weights = w.Row(slice, 0);
@@ -52,6 +53,8 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
   args.end = end;
   args.first = first;
   args.count = count;
+  args.take = lists.take;
+  args.put = lists.put;
   args.rows = x.rows;
   args.order = x.order;
   args.digits = x.digits.data();

@@ -37,10 +37,18 @@ struct How {
 void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_stride, int64_t rows,
              Activations& out);
 
+// Which rows a product goes over, where it is not a range of them: the r-th is row take[r] of x and goes to row put[r] of y
+// (null: row r).
+struct RowLists {
+  const int32_t* take = nullptr;
+  const int32_t* put = nullptr;
+};
+
 // Outputs [begin, end) of W[slice] for activation rows [first, first + count), in this thread:
 // y[r * y_stride + o] = W[slice][o] . x[r], r and o counted from row 0 of x and W; times the slice's scale if W has scales.
 void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
-                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride);
+                 const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride,
+                 const RowLists& lists = {});
 
 // y[r][o] = W[slice][o] . x[r] for all rows; y_stride floats between rows of y. w's format must be runnable and its columns whole
 // blocks: both are checked where a model is loaded.

@@ -45,10 +45,9 @@ inline S Tail(S lanes, const std::byte* w, const float* x, int64_t n) {
   return S::LoadF32(reinterpret_cast<const std::byte*>(lane));
 }
 
-// Dot16 of O weight rows with R activation rows: O * R independent chains of fmas.
+// Dot16 of O weight rows with the R activation rows x[r], to y[r][o]: O * R independent chains of fmas.
 template <class S, class W, int O, int R>
-inline void DotTile(const std::byte* w, size_t row_bytes, const float* x, int64_t x_stride, int64_t n,
-                    float* y, int64_t y_stride) {
+inline void DotTile(const std::byte* w, size_t row_bytes, const float* const* x, int64_t n, float* const* y) {
   S acc[O][R];
   for (int o = 0; o < O; ++o)
     for (int r = 0; r < R; ++r) acc[o][r] = S::Zero();
@@ -56,7 +55,7 @@ inline void DotTile(const std::byte* w, size_t row_bytes, const float* x, int64_
   for (; k + 16 <= n; k += 16) {
     S in[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) in[r] = S::LoadF32(reinterpret_cast<const std::byte*>(x + r * x_stride + k));
+    for (int r = 0; r < R; ++r) in[r] = S::LoadF32(reinterpret_cast<const std::byte*>(x[r] + k));
 #pragma GCC unroll 8
     for (int o = 0; o < O; ++o) {
       const S weight = W::Load(w + static_cast<size_t>(o) * row_bytes + static_cast<size_t>(k) * W::kBytes);
@@ -69,23 +68,30 @@ inline void DotTile(const std::byte* w, size_t row_bytes, const float* x, int64_
       S lanes = acc[o][r];
       if (k < n)
         lanes = Tail<S, W>(lanes, w + static_cast<size_t>(o) * row_bytes + static_cast<size_t>(k) * W::kBytes,
-                           x + r * x_stride + k, n - k);
-      y[r * y_stride + o] = lanes.Sum();
+                           x[r] + k, n - k);
+      y[r][o] = lanes.Sum();
     }
   }
+}
+
+// Activation rows [r, r + R) with O weight rows from row o on.
+template <class S, class W, int O, int R>
+inline void DotTileOf(const RowsArgs& a, int64_t o, int64_t r) {
+  const float* x[R];
+  float* y[R];
+  for (int j = 0; j < R; ++j) {
+    x[j] = a.x + (a.take ? a.take[r + j] : r + j) * a.x_stride;
+    y[j] = a.y + (a.put ? a.put[r + j] : r + j) * a.y_stride + o;
+  }
+  DotTile<S, W, O, R>(a.weights + static_cast<size_t>(o) * a.row_bytes, a.row_bytes, x, a.columns, y);
 }
 
 // All activation rows [first, end) with O weight rows from row o on.
 template <class S, class W, int O>
 inline void DotRows(const RowsArgs& a, int64_t o, int64_t first, int64_t end) {
-  const std::byte* const w = a.weights + static_cast<size_t>(o) * a.row_bytes;
   int64_t r = first;
-  for (; r + S::kGroup <= end; r += S::kGroup)
-    DotTile<S, W, O, S::kGroup>(w, a.row_bytes, a.x + r * a.x_stride, a.x_stride, a.columns,
-                                a.y + r * a.y_stride + o, a.y_stride);
-  for (; r < end; ++r)
-    DotTile<S, W, O, 1>(w, a.row_bytes, a.x + r * a.x_stride, a.x_stride, a.columns, a.y + r * a.y_stride + o,
-                        a.y_stride);
+  for (; r + S::kGroup <= end; r += S::kGroup) DotTileOf<S, W, O, S::kGroup>(a, o, r);
+  for (; r < end; ++r) DotTileOf<S, W, O, 1>(a, o, r);
 }
 
 template <class S, class W>
@@ -103,7 +109,8 @@ void FloatRows(const RowsArgs& a) {
 template <class S>
 float Dot16(const float* x, const float* y, int64_t n) {
   float out;
-  DotTile<S, F32Weights<S>, 1, 1>(reinterpret_cast<const std::byte*>(x), 0, y, 0, n, &out, 0);
+  float* const to = &out;
+  DotTile<S, F32Weights<S>, 1, 1>(reinterpret_cast<const std::byte*>(x), 0, &y, n, &to);
   return out;
 }
 

@@ -150,26 +150,28 @@ struct Q5_0Rows {
   }
 };
 
-// Where the digits of unit u of the chunk that starts at digit block `block` lie, for activation row r.
-template <class V, class Format>
+// Where the digits of unit u of the chunk that starts at digit block `block` lie, for R rows from row r on.
+template <class V, class Format, int R>
 struct UnitDigits {
   static constexpr int kPerBlock = 32 / Format::kUnit;
   const RowsArgs& a;
-  int64_t at;  // digit block and row
-  int inside;  // which unit of the digit block
+  int64_t at[R];  // digit block and row
+  int inside;     // which unit of the digit block
 
-  inline UnitDigits(const RowsArgs& args, int64_t block, int u, int64_t r)
-      : a(args), at((block + u / kPerBlock) * args.rows + r), inside(u % kPerBlock) {}
+  inline UnitDigits(const RowsArgs& args, int64_t block, int u, int64_t r) : a(args), inside(u % kPerBlock) {
+    const int64_t first = (block + u / kPerBlock) * args.rows;
+    for (int j = 0; j < R; ++j) at[j] = first + (args.take ? args.take[r + j] : r + j);
+  }
   // What V::Product takes for quad g of row r + j.
   inline const std::byte* Quad(int j, int g) const {
-    return reinterpret_cast<const std::byte*>(a.digits + (at + j) * 32) +
+    return reinterpret_cast<const std::byte*>(a.digits + at[j] * 32) +
            V::kQuadBytes * (inside * Format::kUnit / 4 + g);
   }
   inline int32_t Sum(int j) const {
-    const int32_t* const sums = a.sums + (at + j) * 2;
+    const int32_t* const sums = a.sums + at[j] * 2;
     return Format::kUnit == 16 ? sums[inside] : sums[0] + sums[1];
   }
-  inline float Scale(int j) const { return a.scales[at + j]; }
+  inline float Scale(int j) const { return a.scales[at[j]]; }
 };
 
 // sum goes on by a unit: its product with the biased codes, then what the definition says.
@@ -193,7 +195,7 @@ struct UseAtOnce {
 
   template <class Code>
   inline void operator()(int u, Code code, typename V::F scale, typename V::F minimum) {
-    const UnitDigits<V, Format> digits(a, block, u, r);
+    const UnitDigits<V, Format, R> digits(a, block, u, r);
     typename V::Products products[R];
     for (int j = 0; j < R; ++j) products[j] = V::NoProducts();
 #pragma GCC unroll 8
@@ -228,7 +230,7 @@ template <class V, class Format, int T, int R>
 inline void UseKept(const RowsArgs& a, const Keep<V, Format>* kept, int u, int64_t block, int64_t r,
                     typename V::F (*sum)[T]) {
   constexpr int kQuads = Format::kUnit / 4;
-  const UnitDigits<V, Format> digits(a, block, u, r);
+  const UnitDigits<V, Format, R> digits(a, block, u, r);
   typename V::Products products[R][T];
   for (int j = 0; j < R; ++j)
     for (int t = 0; t < T; ++t) products[j][t] = V::NoProducts();
@@ -262,7 +264,9 @@ inline void Prefetch(const RowsArgs& a, int64_t o, size_t at, size_t bytes) {
 }
 
 template <class V>
-inline void StoreLanes(float* y, typename V::F v, int64_t valid) {
+inline void StoreLanes(const RowsArgs& a, int64_t r, int64_t o, typename V::F v) {
+  float* const y = a.y + (a.put ? a.put[r] : r) * a.y_stride + o;
+  const int64_t valid = a.end - o;
   if (valid >= V::kLanes) return V::Store(y, v);
   float lane[V::kLanes];
   V::Store(lane, v);
@@ -311,7 +315,7 @@ void FewRowsTile(const RowsArgs& a, int64_t o, int64_t first) {
           use.sum[r] = V::Set1(0.0f);
         }
       });
-  for (int r = 0; r < R; ++r) StoreLanes<V>(a.y + (first + r) * a.y_stride + o, total[r], valid);
+  for (int r = 0; r < R; ++r) StoreLanes<V>(a, first + r, o, total[r]);
 }
 
 // T tiles of weight rows against up to kTileRows activation rows.
@@ -333,7 +337,8 @@ void ManyRowsTiles(const RowsArgs& a, int64_t o, int64_t first, int count) {
           int r = 0;
           for (; r + V::kGroup <= count; r += V::kGroup)
             UseKept<V, Format, T, V::kGroup>(a, kept, u, block, first + r, part + r);
-          for (; r < count; ++r) UseKept<V, Format, T, 1>(a, kept, u, block, first + r, part + r);
+          for (; r + 2 <= count; r += 2) UseKept<V, Format, T, 2>(a, kept, u, block, first + r, part + r);
+          if (r < count) UseKept<V, Format, T, 1>(a, kept, u, block, first + r, part + r);
         }
       },
       [&](int64_t k) {
@@ -345,9 +350,7 @@ void ManyRowsTiles(const RowsArgs& a, int64_t o, int64_t first, int count) {
         }
       });
   for (int r = 0; r < count; ++r)
-    for (int t = 0; t < T; ++t)
-      StoreLanes<V>(a.y + (first + r) * a.y_stride + o + t * V::kLanes, total[r][t],
-                    a.end - o - t * V::kLanes);
+    for (int t = 0; t < T; ++t) StoreLanes<V>(a, first + r, o + t * V::kLanes, total[r][t]);
 }
 
 template <class V, class Format>

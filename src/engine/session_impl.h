@@ -46,6 +46,6 @@ struct SessionImpl {
 
 // Rows that one pass takes at most: long enough to read weights seldom, short enough to report progress and
 // bound buffers. Cuts fall on the grid. The bits don't depend on it.
-inline constexpr int64_t kChunkRows = 256;
+inline constexpr int64_t kChunkRows = 512;
 
 }  // namespace glint::engine
