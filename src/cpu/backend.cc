@@ -77,7 +77,7 @@ class Backend final : public plan::Backend {
     if (auto status = CheckPass(device_, plan, batch); !status.ok()) return status;
     if (batch.tokens.empty()) return {};
     if (buffers_.bytes() < plan.buffers.total_bytes) {
-      auto pages = Pages::Reserve(plan.buffers.total_bytes);
+      auto pages = Pages::ReserveLarge(plan.buffers.total_bytes);
       if (!pages.ok()) return pages.status();
       buffers_ = std::move(*pages);
     }

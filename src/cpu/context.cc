@@ -38,31 +38,6 @@ void RmsNorm(const Kernels& kernels, const float* x, model::Vector w, float eps,
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
 }
 
-void SwiGlu(const Kernels& kernels, float* gate, const float* up, float limit, float* h, int64_t n) {
-  constexpr int64_t kTile = 256;
-  std::array<float, kTile> e;
-  for (int64_t at = 0; at < n; at += kTile) {
-    const int64_t count = std::min(kTile, n - at);
-    float* g = gate + at;
-    for (int64_t i = 0; i < count; ++i) {
-      g[i] = std::min(g[i], limit);
-      e[i] = -g[i];
-    }
-    kernels.exp(e.data(), e.data(), count);
-    for (int64_t i = 0; i < count; ++i) {
-      const float u =
-          Mutated(Mutation::kUpNotClamped) ? up[at + i] : std::min(std::max(up[at + i], -limit), limit);
-      h[at + i] = (g[i] / (1.0f + e[i])) * u;
-    }
-  }
-}
-
-void SigmoidInPlace(const Kernels& kernels, float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = -x[i];
-  kernels.exp(x, x, n);
-  for (int64_t i = 0; i < n; ++i) x[i] = 1.0f / (1.0f + x[i]);
-}
-
 void DecodeRow(const model::Matrix& w, int64_t row, float* out) {
   quant::Find(w.type)->decode(w.Row(0, row), out, static_cast<size_t>(w.columns));
   for (int64_t i = 0; w.scales && i < w.columns; ++i) out[i] *= w.scales[0];

@@ -1,5 +1,6 @@
 // What a stage gets to work with, and the few helpers that all stages share.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -106,7 +107,9 @@ class Operand {
   // y[r][o] = W[slice][o] . x[r]
   void Times(const model::Matrix& w, int64_t slice, float* y, int64_t y_stride) {
     How how = how_;
-    if (w.rows * w.columns * rows_ < worth_sharing_) how.pool = nullptr;
+    // Multiply-adds where there are many rows, bytes of weights where there are few.
+    const auto bytes = static_cast<int64_t>(w.row_bytes) * w.rows;
+    if (std::max(w.rows * w.columns * rows_, bytes) < worth_sharing_) how.pool = nullptr;
     Product(how, w, slice, For(w), y, y_stride);
   }
 
@@ -124,10 +127,6 @@ class Operand {
 void RmsNorm(const Kernels& kernels, const float* x, model::Vector w, float eps, float* y);
 // 1 / sqrt(Dot16(x, x) / n + eps)
 float InverseRms(const Kernels& kernels, const float* x, int64_t n, float eps);
-// h[i] = silu(min(gate[i], limit)) * min(max(up[i], -limit), limit). `gate` is overwritten; h may be `up`.
-void SwiGlu(const Kernels& kernels, float* gate, const float* up, float limit, float* h, int64_t n);
-// x[i] = 1 / (1 + Exp(-x[i]))
-void SigmoidInPlace(const Kernels& kernels, float* x, int64_t n);
 // Decodes row `row` of slice 0.
 void DecodeRow(const model::Matrix& w, int64_t row, float* out);
 

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kPart = 128;  // entries of the list whose sums run on their own
 // Heads that attend together, so that a latent row is loaded once for all of them.
 constexpr int64_t kHeads = 8;
+constexpr int64_t kRows = 128;  // rows that share an unpacked head of k_b and v_b; bounds the scratch
 
 // What `heads` <= kHeads heads of one token attend to, and with what.
 struct Attention {
@@ -89,28 +90,32 @@ void DsaAttend(const StepContext& c) {
   const int64_t threads = c.how.pool != nullptr ? c.how.pool->threads() : 1;
   const int64_t together = std::clamp(heads / threads, int64_t{1}, kHeads);
   c.Parallel(heads, together, [&](int64_t begin, int64_t end, Scratch& scratch) {
-    float* const query = scratch.Floats(0, together * c.rows * rank);  // [together][rows][rank]
-    float* const mix = scratch.Floats(1, together * c.rows * rank);
+    float* const query = scratch.Floats(0, together * kRows * rank);  // [together][kRows][rank]
+    float* const mix = scratch.Floats(1, together * kRows * rank);
     float* const scores = scratch.Floats(2, width * kHeads);
     float* const part = scratch.Floats(3, kHeads * rank);
-    for (int64_t first = begin; first < end; first += together) {
-      const int64_t n = std::min(together, end - first);
-      for (int64_t h = 0; h < n; ++h)
-        Operand(c, alone, q + (first + h) * qk, heads * qk, c.rows, scratch)
-            .Times(w.k_b, first + h, query + h * c.rows * rank, rank);
-      for (const SegmentView& segment : c.segments) {
-        const float* const latent = segment.state->Dsa(c.layer_index()).latent;
-        for (int64_t r = segment.first_row; r < segment.first_row + segment.rows; ++r) {
+    for (int64_t head = begin; head < end; head += together) {
+      const int64_t n = std::min(together, end - head);
+      const SegmentView* segment = c.segments.data();
+      for (int64_t first = 0; first < c.rows; first += kRows) {
+        const int64_t rows = std::min(kRows, c.rows - first);
+        for (int64_t h = 0; h < n; ++h)
+          Operand(c, alone, q + (first * heads + head + h) * qk, heads * qk, rows, scratch)
+              .Times(w.k_b, head + h, query + h * kRows * rank, rank);
+        for (int64_t r = first; r < first + rows; ++r) {
+          if (r == segment->first_row + segment->rows) ++segment;
+          const float* const latent = segment->state->Dsa(c.layer_index()).latent;
+          const int64_t at = (r - first) * rank;
+          const int64_t count =
+              counts[r] - (Mutated(Mutation::kAttendsNotToTheLast) && counts[r] > 1 ? 1 : 0);
           Attend(*c.how.kernels,
-                 {latent, selected + r * width, query + r * rank, mix + r * rank, n, rank,
-                  counts[r] - (Mutated(Mutation::kAttendsNotToTheLast) && counts[r] > 1 ? 1 : 0),
-                  c.rows * rank, scale},
+                 {latent, selected + r * width, query + at, mix + at, n, rank, count, kRows * rank, scale},
                  scores, part);
         }
+        for (int64_t h = 0; h < n; ++h)
+          Operand(c, alone, mix + h * kRows * rank, rank, rows, scratch)
+              .Times(w.v_b, head + h, attended + (first * heads + head + h) * v, heads * v);
       }
-      for (int64_t h = 0; h < n; ++h)
-        Operand(c, alone, mix + h * c.rows * rank, rank, c.rows, scratch)
-            .Times(w.v_b, first + h, attended + (first + h) * v, heads * v);
     }
   });
 }

@@ -213,7 +213,7 @@ Result<std::unique_ptr<plan::Execution>> BeginExecution(Device& device, const Pl
                                                         const Batch& batch) {
   if (auto status = CheckPass(device, plan, batch); !status.ok()) return status;
   if (batch.tokens.empty()) return Status(Code::kInternal, "a pass of no rows");
-  auto buffers = Pages::Reserve(plan.buffers.total_bytes);
+  auto buffers = Pages::ReserveLarge(plan.buffers.total_bytes);
   if (!buffers.ok()) return buffers.status();
   return std::unique_ptr<plan::Execution>(new Execution(device, plan, batch, std::move(*buffers)));
 }

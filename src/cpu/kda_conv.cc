@@ -40,37 +40,28 @@ void KdaConv(const StepContext& c) {
                           channels};
 
     // One piece of work is a head of q, k or v, over all rows.
-    c.Parallel(3 * c.hp.kda_heads, c.Grain(16 * dim * segment.rows, 1),
-               [&](int64_t begin, int64_t end, Scratch& scratch) {
-                 float* const e = scratch.Floats(0, (1 + taps) * dim);
-                 float* const w_by_tap = e + dim;  // [taps][dim]
-                 for (int64_t piece = begin; piece < end; ++piece) {
-                   const int64_t part = piece / c.hp.kda_heads, channel = piece * dim;  // of the 3 * width
-                   const float* const w_of = conv[part].data() + (channel - part * width) * taps;
-                   for (int64_t j = 0; j < dim; ++j) {
-                     for (int64_t tap = 0; tap < taps; ++tap) w_by_tap[tap * dim + j] = w_of[j * taps + tap];
-                   }
-                   for (int64_t row = 0; row < segment.rows; ++row) {
-                     float* const out = qkv + (segment.first_row + row) * channels + channel;
-                     std::fill(out, out + dim, 0.0f);
-                     for (int64_t tap = 0; tap < taps; ++tap) {
-                       const float* const in = history.Row(segment.position + row - (taps - 1) + tap);
-                       if (in == nullptr)
-                         continue;  // fma(w, 0, acc) leaves a sum that started at +0 as it is
-                       kernels.fma(w_by_tap + tap * dim, in + channel, out, dim);
-                     }
-                     for (int64_t j = 0; j < dim; ++j) e[j] = -out[j];
-                     kernels.exp(e, e, dim);
-                     for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / (1.0f + e[j]);
-                     if (part == 2) continue;
-                     const float norm = std::sqrt(kernels.dot16(out, out, dim) + c.hp.l2_eps);
-                     for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / norm;
-                     if (part == 0) {
-                       for (int64_t j = 0; j < dim; ++j) out[j] = out[j] * q_scale;
-                     }
-                   }
-                 }
-               });
+    c.Parallel(
+        3 * c.hp.kda_heads, c.Grain(16 * dim * segment.rows, 1), [&](int64_t begin, int64_t end, Scratch&) {
+          // Rows outside: what a row holds for these pieces lies together.
+          std::vector<const float*> in(static_cast<size_t>(taps));
+          for (int64_t row = 0; row < segment.rows; ++row) {
+            for (int64_t piece = begin; piece < end; ++piece) {
+              const int64_t part = piece / c.hp.kda_heads, channel = piece * dim;  // of the 3 * width
+              float* const out = qkv + (segment.first_row + row) * channels + channel;
+              for (int64_t tap = 0; tap < taps; ++tap) {
+                const float* const from = history.Row(segment.position + row - (taps - 1) + tap);
+                in[static_cast<size_t>(tap)] = from == nullptr ? nullptr : from + channel;
+              }
+              kernels.conv({conv[part].data() + (channel - part * width) * taps, in.data(), taps, dim, out});
+              if (part == 2) continue;
+              const float norm = std::sqrt(kernels.dot16(out, out, dim) + c.hp.l2_eps);
+              for (int64_t j = 0; j < dim; ++j) out[j] = out[j] / norm;
+              if (part == 0) {
+                for (int64_t j = 0; j < dim; ++j) out[j] = out[j] * q_scale;
+              }
+            }
+          }
+        });
 
     // Only now, when nobody reads the history any more, the pass's last rows take its place.
     const int64_t stale = Mutated(Mutation::kConvRingStale) ? segment.rows : 0;

@@ -28,9 +28,9 @@ void KdaGates(const StepContext& c) {
         for (int64_t i = h * dim; i < (h + 1) * dim; ++i)
           g[i] = w.a[h] * (g[i] + (Mutated(Mutation::kDecayWithoutBias) ? 0.0f : w.dt_bias[i]));
       }
-      SigmoidInPlace(*c.how.kernels, g, width);
+      c.how.kernels->sigmoid(g, width);
       for (int64_t i = 0; i < width; ++i) g[i] = c.hp.gate_lower_bound * g[i];
-      SigmoidInPlace(*c.how.kernels, beta + r * heads, heads);
+      c.how.kernels->sigmoid(beta + r * heads, heads);
     }
   });
 }

@@ -15,7 +15,7 @@ void KdaNorm(const StepContext& c) {
     float* const s = scratch.Floats(0, width);
     for (int64_t r = begin; r < end; ++r) {
       std::copy(gate + r * width, gate + (r + 1) * width, s);
-      SigmoidInPlace(*c.how.kernels, s, width);
+      c.how.kernels->sigmoid(s, width);
       for (int64_t h = 0; h < heads; ++h) {
         const float* const o = mixed + r * width + h * dim;
         const float rms = InverseRms(*c.how.kernels, o, dim, c.hp.rms_eps);

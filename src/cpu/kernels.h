@@ -66,6 +66,15 @@ struct DotsArgs {
   int64_t out_row, out_step;
 };
 
+// A short convolution of n channels and its SiLU: s[i] = sum over taps, rising, of w[i][tap] * in[tap][i] by fma from +0;
+// out[i] = s[i] / (1 + Exp(-s[i])).
+struct ConvArgs {
+  const float* w;          // [n][taps]
+  const float* const* in;  // [taps], each [n]; null: nothing there yet
+  int64_t taps, n;
+  float* out;
+};
+
 // One way of computing (scalar, AVX2, AVX-512, NEON).
 struct Kernels {
   const char* name;
@@ -80,8 +89,11 @@ struct Kernels {
   void (*axpy)(float a, const float* x, float* dst, int64_t n);
   // dst[i] = Exp(x[i])
   void (*exp)(const float* x, float* dst, int64_t n);
-  // dst[i] = fma(a[i], x[i], dst[i])
-  void (*fma)(const float* a, const float* x, float* dst, int64_t n);
+  // x[i] = 1 / (1 + Exp(-x[i]))
+  void (*sigmoid)(float* x, int64_t n);
+  // h[i] = silu(min(gate[i], limit)) * min(max(up[i], -limit), limit); h may be gate or up.
+  void (*swiglu)(const float* gate, const float* up, float limit, float* h, int64_t n);
+  void (*conv)(const ConvArgs& args);
   void (*combine)(const CombineArgs& args);
   void (*dots)(const DotsArgs& args);
 };

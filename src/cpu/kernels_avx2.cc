@@ -31,6 +31,12 @@ struct V {
   static inline I Shr(I v, int n) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Sra(I v, int n) { return _mm256_sra_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Times(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  static inline int32_t Sum(I v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+  }
   static inline int32_t Largest(I v) {
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
@@ -41,6 +47,7 @@ struct V {
   static inline F Add(F a, F b) { return _mm256_add_ps(a, b); }
   static inline F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static inline F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static inline F Div(F a, F b) { return _mm256_div_ps(a, b); }
   static inline F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static inline F Min(F a, F b) { return _mm256_min_ps(a, b); }
   static inline F Max(F a, F b) { return _mm256_max_ps(a, b); }
@@ -72,6 +79,17 @@ struct V {
     int32_t v;
     std::memcpy(&v, dword, sizeof v);
     return _mm256_set1_epi32(v);
+  }
+
+  // The digits of a block from their values, column by column. A pack works within 128 bits, so that a register and its
+  // middle dwords exchanged are what remains to be put right.
+  static inline void PutDigits(const I* n, int16_t* out) {
+    const I order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    for (int i = 0; i < 2; ++i) {
+      const I packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(n[2 * i], n[2 * i + 1]), 0xd8);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + i, _mm256_shuffle_epi8(packed, order));
+    }
   }
 
   static inline F Halfs(const uint16_t* at) {

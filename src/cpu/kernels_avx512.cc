@@ -32,11 +32,13 @@ struct V {
   static inline I Shr(I v, int n) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Sra(I v, int n) { return _mm512_sra_epi32(v, _mm_cvtsi32_si128(n)); }
   static inline I Times(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static inline int32_t Sum(I v) { return _mm512_reduce_add_epi32(v); }
   static inline int32_t Largest(I v) { return _mm512_reduce_max_epi32(v); }
 
   static inline F Add(F a, F b) { return _mm512_add_ps(a, b); }
   static inline F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static inline F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static inline F Div(F a, F b) { return _mm512_div_ps(a, b); }
   static inline F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static inline F Min(F a, F b) { return _mm512_min_ps(a, b); }
   static inline F Max(F a, F b) { return _mm512_max_ps(a, b); }
@@ -68,6 +70,16 @@ struct V {
     int32_t v;
     std::memcpy(&v, dword, sizeof v);
     return _mm512_set1_epi32(v);
+  }
+
+  // The digits of a block from their values, column by column.
+  static inline void PutDigits(const I* n, int16_t* out) {
+    auto* const planes = reinterpret_cast<__m128i*>(out);
+    for (int i = 0; i < 2; ++i) {
+      const I high = _mm512_srai_epi32(Add(n[i], Set1(128)), 8);
+      _mm_storeu_si128(planes + i, _mm512_cvtepi32_epi8(high));
+      _mm_storeu_si128(planes + 2 + i, _mm512_cvtepi32_epi8(n[i]));
+    }
   }
 
   static inline F Halfs(const uint16_t* at) {

@@ -34,11 +34,13 @@ struct V {
   }
   static inline I Sra(I v, int n) { return vshlq_s32(v, vdupq_n_s32(-n)); }
   static inline I Times(I a, I b) { return vmulq_s32(a, b); }
+  static inline int32_t Sum(I v) { return vaddvq_s32(v); }
   static inline int32_t Largest(I v) { return vmaxvq_s32(v); }
 
   static inline F Add(F a, F b) { return vaddq_f32(a, b); }
   static inline F Sub(F a, F b) { return vsubq_f32(a, b); }
   static inline F Mul(F a, F b) { return vmulq_f32(a, b); }
+  static inline F Div(F a, F b) { return vdivq_f32(a, b); }
   static inline F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
   static inline F Min(F a, F b) { return vminq_f32(a, b); }
   static inline F Max(F a, F b) { return vmaxq_f32(a, b); }
@@ -72,6 +74,16 @@ struct V {
     int32_t v;
     std::memcpy(&v, dword, sizeof v);
     return vreinterpretq_s16_s32(vdupq_n_s32(v));
+  }
+
+  // The digits of a block from their values, column by column.
+  static inline void PutDigits(const I* n, int16_t* out) {
+    constexpr uint8_t kOrder[16] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
+    for (int i = 0; i < 4; ++i) {
+      const int16x8_t packed = vcombine_s16(vmovn_s32(n[2 * i]), vmovn_s32(n[2 * i + 1]));
+      vst1q_s16(out + 8 * i,
+                vreinterpretq_s16_u8(vqtbl1q_u8(vreinterpretq_u8_s16(packed), vld1q_u8(kOrder))));
+    }
   }
 
   static inline F Halfs(const uint16_t* at) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(at))); }

@@ -121,8 +121,24 @@ void ExpAll(const float* x, float* dst, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dst[i] = Exp(x[i]);
 }
 
-void Fma(const float* a, const float* x, float* dst, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dst[i] = std::fma(a[i], x[i], dst[i]);
+void Sigmoids(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = Sigmoid(x[i]);
+}
+
+void SwiGlu(const float* gate, const float* up, float limit, float* h, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float u = Mutated(Mutation::kUpNotClamped) ? up[i] : std::min(std::max(up[i], -limit), limit);
+    h[i] = Silu(std::min(gate[i], limit)) * u;
+  }
+}
+
+void Conv(const ConvArgs& c) {
+  for (int64_t i = 0; i < c.n; ++i) {
+    float sum = 0;
+    for (int64_t tap = 0; tap < c.taps; ++tap)
+      if (c.in[tap]) sum = std::fma(c.w[i * c.taps + tap], c.in[tap][i], sum);
+    c.out[i] = Silu(sum);
+  }
 }
 
 void Combine(const CombineArgs& c) {
@@ -152,8 +168,8 @@ int Digit(DigitOrder order, const int16_t* block, int64_t i) {
 }
 
 const Kernels& ScalarKernels() {
-  static constexpr Kernels kKernels{
-      "scalar", DigitOrder::kPlain, Rows, Round, Dot16, Axpy, ExpAll, Fma, Combine, Dots};
+  static constexpr Kernels kKernels{"scalar", DigitOrder::kPlain, Rows,   Round, Dot16,   Axpy,
+                                    ExpAll,   Sigmoids,           SwiGlu, Conv,  Combine, Dots};
   return kKernels;
 }
 

@@ -21,8 +21,8 @@ void MoeFused(const StepContext& c) {
                ProductPart(kernels, w.gate, group.expert, begin, end, for_gate, 0, n, g, width, rows);
                ProductPart(kernels, w.up, group.expert, begin, end, for_up, 0, n, u, width, rows);
                for (int64_t r = 0; r < n; ++r) {
-                 SwiGlu(kernels, g + r * width + begin, u + r * width + begin, c.hp.swiglu_limit,
-                        hidden + group.pairs[r] * width + begin, end - begin);
+                 kernels.swiglu(g + r * width + begin, u + r * width + begin, c.hp.swiglu_limit,
+                                hidden + group.pairs[r] * width + begin, end - begin);
                }
              });
 }

@@ -24,7 +24,7 @@ void MoeGateUp(const StepContext& c) {
   product(w.up, hidden);
   c.Parallel(pairs, 1, [&](int64_t begin, int64_t end, Scratch&) {
     for (int64_t p = begin; p < end; ++p) {
-      SwiGlu(*c.how.kernels, g + p * width, hidden + p * width, c.hp.swiglu_limit, hidden + p * width, width);
+      c.how.kernels->swiglu(g + p * width, hidden + p * width, c.hp.swiglu_limit, hidden + p * width, width);
     }
   });
 }

@@ -9,6 +9,7 @@ namespace {
 
 // Weight rows of a thread come in multiples of this (a whole number of every kernel's row tile).
 constexpr size_t kRowGrain = 16;
+constexpr size_t kFloatRowGrain = 4;
 // Products smaller than this (multiply-adds, a few microseconds) are done before other threads would have begun.
 constexpr int64_t kWorthThreads = int64_t{1} << 16;
 
@@ -73,11 +74,13 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
 void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
              int64_t y_stride) {
   if (x.rows == 0) return;
+  const quant::Format* const format = quant::Find(w.type);
   How run = how;
   if (w.rows * w.columns * x.rows < kWorthThreads) run.pool = nullptr;
+  const size_t grain = format && format->integer() ? kRowGrain : kFloatRowGrain;
   const int64_t count = how.batched ? x.rows : 1;
   const int64_t lost = Mutated(Mutation::kBatchWithoutLastRow) && count > 1 ? 1 : 0;
-  Run(run, static_cast<size_t>(w.rows), kRowGrain, [&](size_t begin, size_t end, int) {
+  Run(run, static_cast<size_t>(w.rows), grain, [&](size_t begin, size_t end, int) {
     for (int64_t first = 0; first < x.rows; first += count) {
       ProductPart(*how.kernels, w, slice, static_cast<int64_t>(begin), static_cast<int64_t>(end), x, first,
                   count - lost, y, y_stride);

@@ -170,14 +170,6 @@ void Axpy(float a, const float* x, float* dst, int64_t n) {
   for (; i < n; ++i) dst[i] = __builtin_fmaf(a, x[i], dst[i]);
 }
 
-template <class V>
-void Fma(const float* a, const float* x, float* dst, int64_t n) {
-  int64_t i = 0;
-  for (; i + V::kLanes <= n; i += V::kLanes)
-    V::Store(dst + i, V::Fma(V::Load(a + i), V::Load(x + i), V::Load(dst + i)));
-  for (; i < n; ++i) dst[i] = __builtin_fmaf(a[i], x[i], dst[i]);
-}
-
 // R rows of dst and C registers of columns from j on: R * C sums stay in registers over all terms.
 template <class V, int R, int C>
 inline void CombineTile(const CombineArgs& c, int64_t r, int64_t j) {
@@ -202,29 +194,38 @@ inline void CombineTile(const CombineArgs& c, int64_t r, int64_t j) {
     for (int k = 0; k < C; ++k) V::Store(dst + o * c.dst_stride + k * V::kLanes, acc[o][k]);
 }
 
-template <class V, int R>
-inline void CombineRows(const CombineArgs& c, int64_t r) {
-  constexpr int kColumns = 8 / R;  // enough chains to hide the latency of an fma
-  int64_t j = 0;
-  for (; j + kColumns * V::kLanes <= c.width; j += kColumns * V::kLanes) CombineTile<V, R, kColumns>(c, r, j);
-  for (; j + V::kLanes <= c.width; j += V::kLanes) CombineTile<V, R, 1>(c, r, j);
-  if (j == c.width) return;
-  for (int o = 0; o < R; ++o) {
-    for (int64_t i = 0; i < c.n; ++i) {
-      const float* const row = c.x + (c.index ? c.index[i] : i) * c.x_stride;
-      const float weight = c.a[(r + o) * c.a_row + i * c.a_step];
-      float* const dst = c.dst + (r + o) * c.dst_stride;
-      for (int64_t k = j; k < c.width; ++k) dst[k] = __builtin_fmaf(weight, row[k], dst[k]);
-    }
-  }
+// Columns [j, j + C registers) of all rows: the terms' columns stay in the first-level cache from one group of rows to the next.
+template <class V, int C>
+inline void CombineColumns(const CombineArgs& c, int64_t j) {
+  constexpr int kMost = V::kLanes == 16 ? 8 : 4;  // rows: 16 sums of 32 registers, 8 of 16
+  int64_t r = 0;
+  for (; r + kMost <= c.rows; r += kMost) CombineTile<V, kMost, C>(c, r, j);
+  if (kMost > 4 && r + 4 <= c.rows) CombineTile<V, 4, C>(c, r, j), r += 4;
+  if (r + 2 <= c.rows) CombineTile<V, 2, C>(c, r, j), r += 2;
+  if (r < c.rows) CombineTile<V, 1, C>(c, r, j);
 }
 
 template <class V>
 void Combine(const CombineArgs& c) {
-  int64_t r = 0;
-  for (; r + 4 <= c.rows; r += 4) CombineRows<V, 4>(c, r);
-  for (; r + 2 <= c.rows; r += 2) CombineRows<V, 2>(c, r);
-  for (; r < c.rows; ++r) CombineRows<V, 1>(c, r);
+  int64_t j = 0;
+  // Few rows take more columns: enough chains to hide the latency of an fma, and x is read in longer pieces.
+  if (c.rows == 1)
+    for (; j + 8 * V::kLanes <= c.width; j += 8 * V::kLanes) CombineTile<V, 1, 8>(c, 0, j);
+  else if (c.rows == 2 && V::kLanes == 16)
+    for (; j + 8 * V::kLanes <= c.width; j += 8 * V::kLanes) CombineTile<V, 2, 8>(c, 0, j);
+  if (c.rows < 4)
+    for (; j + 4 * V::kLanes <= c.width; j += 4 * V::kLanes) CombineColumns<V, 4>(c, j);
+  for (; j + 2 * V::kLanes <= c.width; j += 2 * V::kLanes) CombineColumns<V, 2>(c, j);
+  for (; j + V::kLanes <= c.width; j += V::kLanes) CombineColumns<V, 1>(c, j);
+  if (j == c.width) return;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    for (int64_t i = 0; i < c.n; ++i) {
+      const float* const row = c.x + (c.index ? c.index[i] : i) * c.x_stride;
+      const float weight = c.a[r * c.a_row + i * c.a_step];
+      float* const dst = c.dst + r * c.dst_stride;
+      for (int64_t k = j; k < c.width; ++k) dst[k] = __builtin_fmaf(weight, row[k], dst[k]);
+    }
+  }
 }
 
 // base/math.h, lane by lane; arguments beyond the range are computed at its ends and replaced afterwards.
@@ -254,36 +255,80 @@ inline typename V::F ExpLanes(typename V::F x) {
   return V::IfNaN(x, y);
 }
 
-template <class V>
-void ExpAll(const float* x, float* dst, int64_t n) {
+// out[i] = fn(in[0][i], in[1][i], ...) a register at a time; a shorter last one is padded with zeros.
+template <class V, int N, class Fn>
+inline void ForLanes(const float* const (&in)[N], float* out, int64_t n, Fn fn) {
+  typename V::F v[N];
   int64_t i = 0;
-  for (; i + V::kLanes <= n; i += V::kLanes) V::Store(dst + i, ExpLanes<V>(V::Load(x + i)));
+  for (; i + V::kLanes <= n; i += V::kLanes) {
+    for (int k = 0; k < N; ++k) v[k] = V::Load(in[k] + i);
+    V::Store(out + i, fn(v));
+  }
   if (i == n) return;
   float padded[V::kLanes] = {};
-  std::memcpy(padded, x + i, static_cast<size_t>(n - i) * sizeof(float));
-  V::Store(padded, ExpLanes<V>(V::Load(padded)));
-  std::memcpy(dst + i, padded, static_cast<size_t>(n - i) * sizeof(float));
+  for (int k = 0; k < N; ++k) {
+    std::memcpy(padded, in[k] + i, static_cast<size_t>(n - i) * sizeof(float));
+    v[k] = V::Load(padded);
+  }
+  V::Store(padded, fn(v));
+  std::memcpy(out + i, padded, static_cast<size_t>(n - i) * sizeof(float));
 }
 
-template <DigitOrder kOrder>
-inline void PutDigits(const int32_t* n, int16_t* digits) {
-  if constexpr (kOrder == DigitOrder::kPlanes) {
-    int8_t planes[64];
-    for (int i = 0; i < 32; ++i) {
-      planes[i] = static_cast<int8_t>((n[i] + 128) >> 8);
-      planes[32 + i] = static_cast<int8_t>(n[i]);
-    }
-    std::memcpy(digits, planes, sizeof planes);
-  } else {
-    for (int i = 0; i < 32; i += 4) {
-      digits[i] = static_cast<int16_t>(n[i]), digits[i + 1] = static_cast<int16_t>(n[i + 2]);
-      digits[i + 2] = static_cast<int16_t>(n[i + 1]), digits[i + 3] = static_cast<int16_t>(n[i + 3]);
-    }
+template <class V>
+void ExpAll(const float* x, float* dst, int64_t n) {
+  ForLanes<V, 1>({x}, dst, n, [](const typename V::F* v) { return ExpLanes<V>(v[0]); });
+}
+
+// 1 + Exp(-x)
+template <class V>
+inline typename V::F OnePlusExp(typename V::F x) {
+  const auto minus = V::AsFloat(V::Xor(V::AsInt(x), V::Set1(static_cast<int32_t>(0x80000000u))));
+  return V::Add(V::Set1(1.0f), ExpLanes<V>(minus));
+}
+
+template <class V>
+void Sigmoids(float* x, int64_t n) {
+  ForLanes<V, 1>({x}, x, n,
+                 [](const typename V::F* v) { return V::Div(V::Set1(1.0f), OnePlusExp<V>(v[0])); });
+}
+
+// Min and Max give their second argument if one is a NaN, as std::min and std::max give their first.
+template <class V>
+void SwiGlu(const float* gate, const float* up, float limit, float* h, int64_t n) {
+  const auto most = V::Set1(limit), least = V::Set1(-limit);
+  ForLanes<V, 2>({gate, up}, h, n, [=](const typename V::F* v) {
+    const auto g = V::Min(most, v[0]);
+    const auto u = Mutated(Mutation::kUpNotClamped) ? v[1] : V::Min(most, V::Max(least, v[1]));
+    return V::Mul(V::Div(g, OnePlusExp<V>(g)), u);
+  });
+}
+
+template <class V>
+void Conv(const ConvArgs& c) {
+  int64_t i = 0;
+  for (; c.taps == 4 && i + V::kLanes <= c.n; i += V::kLanes) {
+    const std::byte* channel[V::kLanes];  // four taps each: a dword apiece
+    for (int l = 0; l < V::kLanes; ++l) channel[l] = reinterpret_cast<const std::byte*>(c.w + (i + l) * 4);
+    typename V::I w[4];
+    V::Dwords4(channel, 0, w);
+    auto sum = V::Set1(0.0f);
+    for (int tap = 0; tap < 4; ++tap)
+      if (c.in[tap]) sum = V::Fma(V::AsFloat(w[tap]), V::Load(c.in[tap] + i), sum);
+    V::Store(c.out + i, V::Div(sum, OnePlusExp<V>(sum)));
   }
+  for (int64_t k = i; k < c.n; ++k) {
+    c.out[k] = 0;
+    for (int64_t tap = 0; tap < c.taps; ++tap)
+      if (c.in[tap]) c.out[k] = __builtin_fmaf(c.w[k * c.taps + tap], c.in[tap][k], c.out[k]);
+  }
+  if (i < c.n)
+    ForLanes<V, 1>({c.out + i}, c.out + i, c.n - i,
+                   [](const typename V::F* v) { return V::Div(v[0], OnePlusExp<V>(v[0])); });
 }
 
 template <class V>
 void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums) {
+  constexpr int kRegisters = 32 / V::kLanes;
   for (int64_t at = 0; at < n; at += 32, digits += stride * 32, scales += stride, sums += stride * 2) {
     float padded[32];
     const float* in = x + at;
@@ -309,15 +354,19 @@ void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* sc
     *scales = max / kLargestDigit;
     const auto inverse = V::Set1(kLargestDigit / max);
     const auto limit = V::Set1(kLargestDigit), minus_limit = V::Set1(-kLargestDigit);
-    alignas(64) int32_t rounded[32];
-    for (int i = 0; i < 32; i += V::kLanes) {
+    typename V::I n32[kRegisters];
+    for (int i = 0; i < kRegisters; ++i) {
       // Limits are integers, so clamping before the rounding gives what clamping after it would.
-      const auto scaled = V::Mul(V::Load(in + i), inverse);
-      V::Store(rounded + i, V::Nearest(V::Min(V::Max(scaled, minus_limit), limit)));
+      const auto scaled = V::Mul(V::Load(in + i * V::kLanes), inverse);
+      n32[i] = V::Nearest(V::Min(V::Max(scaled, minus_limit), limit));
     }
-    for (int i = 0; i < 16; ++i)
-      sums[0] += rounded[i], sums[1] += rounded[Mutated(Mutation::kSimdSumsOfOneHalf) ? i : 16 + i];
-    PutDigits<V::kDigitOrder>(rounded, digits);
+    for (int half = 0; half < 2; ++half) {
+      const int first = Mutated(Mutation::kSimdSumsOfOneHalf) ? 0 : half * kRegisters / 2;
+      auto sum = n32[first];
+      for (int i = 1; i < kRegisters / 2; ++i) sum = V::Add(sum, n32[first + i]);
+      sums[half] = V::Sum(sum);
+    }
+    V::PutDigits(n32, digits);
   }
 }
 

@@ -33,8 +33,8 @@ void Rows(const RowsArgs& a) {
 
 template <class V, class S>
 constexpr Kernels MakeKernels(const char* name) {
-  return {name,    V::kDigitOrder, Rows<V, S>, Round<V>,   Dot16<S>,
-          Axpy<V>, ExpAll<V>,      Fma<V>,     Combine<V>, Dots<S>};
+  return {name,      V::kDigitOrder, Rows<V, S>, Round<V>, Dot16<S>,   Axpy<V>,
+          ExpAll<V>, Sigmoids<V>,    SwiGlu<V>,  Conv<V>,  Combine<V>, Dots<S>};
 }
 
 }  // namespace

@@ -34,6 +34,15 @@ Result<Pages> Pages::Reserve(uint64_t bytes) {
   return pages;
 }
 
+Result<Pages> Pages::ReserveLarge(uint64_t bytes) {
+  auto pages = Reserve(bytes);
+#ifdef MADV_HUGEPAGE
+  if (pages.ok() && bytes > 0)
+    (void)madvise(pages->data_, bytes, MADV_HUGEPAGE);  // a wish: refused, all is as before
+#endif
+  return pages;
+}
+
 Pages::~Pages() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }

@@ -14,6 +14,8 @@ namespace glint::cpu {
 class Pages {
  public:
   static Result<Pages> Reserve(uint64_t bytes);
+  // All of it will be used soon: asks the system for large pages, since rows of activations lie many small pages apart.
+  static Result<Pages> ReserveLarge(uint64_t bytes);
   Pages() = default;
   Pages(Pages&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

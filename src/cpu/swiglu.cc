@@ -27,7 +27,7 @@ void GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix
   x.Times(up, 0, hidden, width);
   c.Parallel(c.rows, 1, [&](int64_t begin, int64_t end, Scratch&) {
     for (int64_t r = begin; r < end; ++r) {
-      SwiGlu(*c.how.kernels, g + r * width, hidden + r * width, c.hp.swiglu_limit, hidden + r * width, width);
+      c.how.kernels->swiglu(g + r * width, hidden + r * width, c.hp.swiglu_limit, hidden + r * width, width);
     }
   });
 }
@@ -47,8 +47,8 @@ void GateUpFused(const StepContext& c, const model::Matrix& gate, const model::M
                  ProductPart(kernels, From(gate, at), 0, 0, count, for_gate, 0, c.rows, g, kTile);
                  ProductPart(kernels, From(up, at), 0, 0, count, for_up, 0, c.rows, u, kTile);
                  for (int64_t r = 0; r < c.rows; ++r) {
-                   SwiGlu(kernels, g + r * kTile, u + r * (Mutated(Mutation::kFusedStride) ? count : kTile),
-                          c.hp.swiglu_limit, hidden + r * width + at, count);
+                   kernels.swiglu(g + r * kTile, u + r * (Mutated(Mutation::kFusedStride) ? count : kTile),
+                                  c.hp.swiglu_limit, hidden + r * width + at, count);
                  }
                }
              });

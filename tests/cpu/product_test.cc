@@ -426,7 +426,7 @@ TEST_P(Elementwise, DotsHaveTheCanonicalBits) {
   }
 }
 
-TEST_P(Elementwise, FmaAndCombineHaveTheCanonicalBits) {
+TEST_P(Elementwise, CombineAndActivationsHaveTheCanonicalBits) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937_64 rng(seed);
@@ -461,11 +461,23 @@ TEST_P(Elementwise, FmaAndCombineHaveTheCanonicalBits) {
     }
     for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(Same(want[i], got[i])) << i;
 
-    const auto n = static_cast<int64_t>(std::min<size_t>(width, 399));
-    std::vector<float> fma_want(x.begin(), x.begin() + n + 1), fma_got = fma_want;
-    for (size_t i = 0; i < static_cast<size_t>(n); ++i) fma_want[i] = std::fma(a[i], x[i], fma_want[i]);
-    GetParam()->fma(a.data(), x.data(), fma_got.data(), n);
-    for (size_t i = 0; i < fma_want.size(); ++i) ASSERT_TRUE(Same(fma_want[i], fma_got[i])) << i;
+    const auto n = static_cast<int64_t>(std::min<size_t>(width, 90));
+    const float* const in[4] = {repeat % 2 ? nullptr : &x[1], &x[2], &x[3], &x[5]};
+    const auto out = [n](const Kernels& kernels, const auto& fn) {
+      std::vector<float> y(static_cast<size_t>(n) + 1, 7.5f);
+      fn(kernels, y.data());
+      return y;
+    };
+    const auto same = [&](const auto& fn) {
+      const auto first = out(ScalarKernels(), fn), second = out(*GetParam(), fn);
+      for (size_t i = 0; i < first.size(); ++i) ASSERT_TRUE(Same(first[i], second[i])) << i;
+    };
+    same([&](const Kernels& k, float* y) { k.conv({a.data(), in, 4, n, y}); });
+    same([&](const Kernels& k, float* y) { k.swiglu(a.data(), x.data(), 7.0f, y, n); });
+    same([&](const Kernels& k, float* y) {
+      std::copy_n(a.data(), n, y);
+      k.sigmoid(y, n);
+    });
   }
 }
 
