@@ -87,7 +87,7 @@ struct StepContext {
   }
 
   // The same way of computing within one thread.
-  How Alone() const { return {how.kernels, nullptr, how.batched}; }
+  How Alone() const { return {how.kernels, nullptr, how.batched, how.one_digit}; }
 };
 
 // Rows of activations that several matrices are applied to: made ready once for each kind of weights.

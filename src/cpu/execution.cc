@@ -138,6 +138,7 @@ How PassRunner::HowFor(const Step& step) const {
     if (m->name == "simd.neon") by_name[1] = NeonKernels();
     if (m->name == "threads" && device_.pool.threads() > 1) how.pool = &device_.pool;
     if (m->name == "batch") how.batched = true;
+    if (m->name == "act.int8") how.one_digit = true;
   }
   for (const Kernels* kernels : by_name) {
     if (kernels == nullptr) continue;

@@ -31,6 +31,7 @@ struct RowsArgs {
   const int32_t* put;     // null, or the row of y that goes for r
   int64_t rows;           // rows of the arrays below (Activations)
   DigitOrder order;       // of the digits: the table's own
+  bool one_digit;         // no digit is beyond +-kOneDigit: the high planes are zero
   const int16_t* digits;  // [columns / 32 rounded up][rows][32]    (integer formats)
   const float* scales;    // [columns / 32 rounded up][rows]
   const int32_t* sums;    // [columns / 32 rounded up][rows][2]
@@ -82,8 +83,10 @@ struct Kernels {
   // Reads each weight row once for all activation rows.
   void (*rows)(const RowsArgs& args);
   // Rounds one row of n floats to digits. Block b of 32 columns writes digits + b * stride * 32, scales + b * stride and
-  // sums + b * stride * 2; a short last block is padded with zeros.
-  void (*round)(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums);
+  // sums + b * stride * 2; a short last block is padded with zeros. `largest` is what the largest magnitude of a block becomes:
+  // kLargestDigit, or kOneDigit for coarse activations.
+  void (*round)(const float* x, int64_t n, int64_t stride, float largest, int16_t* digits, float* scales,
+                int32_t* sums);
   float (*dot16)(const float* x, const float* y, int64_t n);
   // dst[i] = fma(a, x[i], dst[i])
   void (*axpy)(float a, const float* x, float* dst, int64_t n);
@@ -109,6 +112,8 @@ inline constexpr int64_t kPartColumns = 1024;
 inline constexpr int64_t kDigitColumns = 32;
 // The largest digit: 127 * 256 + 127, so that n = 256 hi + lo with signed bytes.
 inline constexpr float kLargestDigit = 32639.0f;
+// The largest of a single signed byte.
+inline constexpr float kOneDigit = 127.0f;
 // Below this largest magnitude a block of activations is zero.
 inline constexpr float kSmallestScaled = 0x1p-100f;
 

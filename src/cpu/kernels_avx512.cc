@@ -130,6 +130,17 @@ struct V {
   }
 };
 
+// The same where all digits are in the low planes.
+struct OneDigit : V {
+  static constexpr int kGroup = 8;
+  using Products = I;
+  static inline Products NoProducts() { return _mm512_setzero_si512(); }
+  static inline Products Product(Products p, Code code, const std::byte* digits) {
+    return _mm512_dpbusd_epi32(p, code, Broadcast(digits + 32));
+  }
+  static inline I Total(Products p) { return p; }
+};
+
 struct S {
   static constexpr int kGroup = 4, kWeightRows = 4, kDecodeRows = 8;
   __m512 v;
@@ -154,7 +165,7 @@ struct S {
 
 }  // namespace
 
-constinit const Kernels kAvx512Table = MakeKernels<V, S>("avx512");
+constinit const Kernels kAvx512Table = MakeKernels<V, S, OneDigit>("avx512");
 
 }  // namespace glint::cpu
 #endif

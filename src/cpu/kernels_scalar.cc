@@ -25,7 +25,8 @@ float Dot16(const float* x, const float* y, int64_t n) {
   return SumLanes(lane);
 }
 
-void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums) {
+void Round(const float* x, int64_t n, int64_t stride, float most, int16_t* digits, float* scales,
+           int32_t* sums) {
   for (int64_t at = 0; at < n; at += kDigitColumns) {
     const int64_t columns = std::min(n - at, kDigitColumns);
     float max = 0;
@@ -38,11 +39,11 @@ void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* sc
     sums[0] = sums[1] = 0;
     *scales = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     if (finite && max >= kSmallestScaled) {
-      *scales = max / kLargestDigit;
-      const float inverse = kLargestDigit / max;
+      *scales = max / most;
+      const float inverse = most / max;
       for (int64_t i = 0; i < columns; ++i) {
         const float rounded = std::nearbyint(x[at + i] * inverse);
-        digits[i] = static_cast<int16_t>(std::clamp(rounded, -kLargestDigit, kLargestDigit));
+        digits[i] = static_cast<int16_t>(std::clamp(rounded, -most, most));
         sums[i / 16] += digits[i];
       }
     }

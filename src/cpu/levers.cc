@@ -26,6 +26,13 @@ std::vector<Stage> ProductStages() {
           Stage::kHeadLogits, Stage::kMtpInput};
 }
 
+// The large products of branches: neither a router's, nor the indexer's, nor the head's.
+std::vector<Stage> CoarseStages() {
+  return {Stage::kKdaQkv,          Stage::kKdaOut,       Stage::kDsaQ,      Stage::kDsaOut,
+          Stage::kFfnGateUp,       Stage::kFfnDown,      Stage::kMoeGateUp, Stage::kMoeDown,
+          Stage::kMoeSharedGateUp, Stage::kMoeSharedDown};
+}
+
 std::vector<Stage> AllBut(Stage left_out) {
   auto stages = AllStages();
   std::erase(stages, left_out);
@@ -41,6 +48,11 @@ Lever Replace(std::string_view name, Stage stage, int min_rows, std::string_view
   return {name, Lever::Kind::kReplace, {stage}, true, 0, true, min_rows, 0, true, summary};
 }
 
+// Off by default.
+Lever Tolerant(std::string_view name, std::vector<Stage> covers, double tolerance, std::string_view summary) {
+  return {name, Lever::Kind::kModifier, std::move(covers), false, tolerance, false, 1, 0, true, summary};
+}
+
 std::vector<Lever> MakeLevers() {
   return {
       Modifier("simd.avx2", AllStages(), 1, Avx2Kernels() != nullptr,
@@ -52,6 +64,8 @@ std::vector<Lever> MakeLevers() {
                "outputs, heads, rows or pools shared out over the threads"),
       Modifier("batch", ProductStages(), 2, true,
                "weights read once for all rows, an expert's once for all its rows"),
+      Tolerant("act.int8", CoarseStages(), 0.05,
+               "activations rounded to one signed byte where no choice depends on them"),
       Replace("kda.block", Stage::kKdaRecur, 2, "rows of a block go over S together: read once a block"),
       Replace("ffn.fused", Stage::kFfnGateUp, 1, "gate, up and SwiGLU in one pass over the outputs"),
       Replace("moe.fused", Stage::kMoeGateUp, 1, "the same for the routed experts, all in one loop"),

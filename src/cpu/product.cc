@@ -31,12 +31,14 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
   if (!format || !format->integer() || w.columns == 0) return;
   const auto blocks = static_cast<size_t>(out.padded / kDigitColumns * rows);
   out.order = how.kernels->order;
+  out.one_digit = how.one_digit;
+  const float largest = how.one_digit ? kOneDigit : kLargestDigit;
   out.digits.resize(blocks * kDigitColumns);
   out.scales.resize(blocks);
   out.sums.resize(blocks * 2);
   Run(how, static_cast<size_t>(rows), 1, [&](size_t begin, size_t end, int) {
     for (size_t r = begin; r < end; ++r)
-      how.kernels->round(x + static_cast<int64_t>(r) * x_stride, w.columns, rows,
+      how.kernels->round(x + static_cast<int64_t>(r) * x_stride, w.columns, rows, largest,
                          out.digits.data() + r * kDigitColumns, out.scales.data() + r,
                          out.sums.data() + r * 2);
   });
@@ -58,6 +60,7 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
   args.put = lists.put;
   args.rows = x.rows;
   args.order = x.order;
+  args.one_digit = x.one_digit;
   args.digits = x.digits.data();
   args.scales = x.scales.data();
   args.sums = x.sums.data();

@@ -20,6 +20,7 @@ struct Activations {
   const float* x = nullptr;                   // [rows] x_stride apart (float weights); the caller's memory
   int64_t x_stride = 0;
   DigitOrder order = DigitOrder::kPlain;
+  bool one_digit = false;
   std::vector<int16_t> digits;  // [padded / 32][rows][32], laid out as `order` says
   std::vector<float> scales;    // [padded / 32][rows]
   std::vector<int32_t> sums;    // [padded / 32][rows][2]
@@ -30,6 +31,8 @@ struct How {
   const Kernels* kernels;  // never null
   ThreadPool* pool;        // null: this thread alone
   bool batched;            // weights read once for all rows; otherwise row by row (same bits)
+  bool one_digit =
+      false;  // activations of one signed byte (lever act.int8): other bits, half the products with VNNI
 };
 
 // Rounds rows of x (x_stride floats apart) for weights of w's format. `out` may be used again for any shape: it keeps its

@@ -327,7 +327,8 @@ void Conv(const ConvArgs& c) {
 }
 
 template <class V>
-void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* scales, int32_t* sums) {
+void Round(const float* x, int64_t n, int64_t stride, float most, int16_t* digits, float* scales,
+           int32_t* sums) {
   constexpr int kRegisters = 32 / V::kLanes;
   for (int64_t at = 0; at < n; at += 32, digits += stride * 32, scales += stride, sums += stride * 2) {
     float padded[32];
@@ -351,9 +352,9 @@ void Round(const float* x, int64_t n, int64_t stride, int16_t* digits, float* sc
       *scales = bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
       continue;
     }
-    *scales = max / kLargestDigit;
-    const auto inverse = V::Set1(kLargestDigit / max);
-    const auto limit = V::Set1(kLargestDigit), minus_limit = V::Set1(-kLargestDigit);
+    *scales = max / most;
+    const auto inverse = V::Set1(most / max);
+    const auto limit = V::Set1(most), minus_limit = V::Set1(-most);
     typename V::I n32[kRegisters];
     for (int i = 0; i < kRegisters; ++i) {
       // Limits are integers, so clamping before the rounding gives what clamping after it would.

@@ -8,9 +8,17 @@
 namespace glint::cpu {
 namespace {
 
+template <class A, class B>
+constexpr bool kSame = false;
+template <class A>
+constexpr bool kSame<A, A> = true;
+
 // A format without a kernel here goes by the definition.
-template <class V, class S>
+// One: V for digits of a single byte, or V itself where that is no faster.
+template <class V, class S, class One>
 void Rows(const RowsArgs& a) {
+  if constexpr (!kSame<V, One>)
+    if (a.one_digit) return Rows<One, S, One>(a);
   switch (a.type) {
     case quant::Type::kF32:
       return FloatRows<S, F32Weights<S>>(a);
@@ -31,10 +39,10 @@ void Rows(const RowsArgs& a) {
   }
 }
 
-template <class V, class S>
+template <class V, class S, class One = V>
 constexpr Kernels MakeKernels(const char* name) {
-  return {name,      V::kDigitOrder, Rows<V, S>, Round<V>, Dot16<S>,   Axpy<V>,
-          ExpAll<V>, Sigmoids<V>,    SwiGlu<V>,  Conv<V>,  Combine<V>, Dots<S>};
+  return {name,      V::kDigitOrder, Rows<V, S, One>, Round<V>, Dot16<S>,   Axpy<V>,
+          ExpAll<V>, Sigmoids<V>,    SwiGlu<V>,       Conv<V>,  Combine<V>, Dots<S>};
 }
 
 }  // namespace
