@@ -70,8 +70,10 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
   args.y_stride = y_stride;
   kernels.rows(args);
   if (!w.scales) return;
-  for (int64_t r = first; r < first + count; ++r)
-    for (int64_t o = begin; o < end; ++o) y[r * y_stride + o] *= w.scales[slice];
+  for (int64_t r = first; r < first + count; ++r) {
+    float* const row = y + (lists.put ? lists.put[r] : r) * y_stride;
+    for (int64_t o = begin; o < end; ++o) row[o] *= w.scales[slice];
+  }
 }
 
 void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
