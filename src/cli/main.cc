@@ -30,6 +30,7 @@ constexpr Subcommand kSubcommands[] = {
     {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
     {"bench", "Measure tokens per second, and compare settings", DeclareBench},
     {"verify", "Prove the levers: hold every step to the canonical stages", DeclareVerify},
+    {"profile", "Show where the time of a forward pass goes", DeclareProfile},
 };
 
 std::string Overview() {

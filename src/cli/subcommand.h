@@ -27,5 +27,6 @@ Work DeclareLogits(Options& options);
 Work DeclarePlan(Options& options);
 Work DeclareBench(Options& options);
 Work DeclareVerify(Options& options);
+Work DeclareProfile(Options& options);
 
 }  // namespace glint::cli

@@ -117,6 +117,7 @@ class Meter {
 Result<plan::Limits> MeasureLimits(ThreadPool& pool, const Progress& progress, const LimitOptions& options) {
   plan::Limits limits;
   limits.threads = pool.threads();
+  limits.passes = options.passes;
   limits.instructions = BestLimitLoops().name;
   limits.read_bytes = options.read_bytes;
   if (limits.read_bytes == 0) {

@@ -76,6 +76,13 @@ Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const fl
   const std::lock_guard lock(model->mutex);
   const auto plan = model->PlanFor(pass, rows, static_cast<bool>(observer));
   if (!plan.ok()) return plan.status();
+  if (timer) {
+    std::vector<plan::StepTime> times((*plan)->steps.size());
+    double whole = 0;
+    Status status = model->backend->RunTimed(**plan, batch, times, &whole);
+    if (status.ok()) timer(std::move(times), whole);
+    return status;
+  }
   if (verifier == nullptr) return model->backend->Run(**plan, batch, observer);
   if (observer) return {Code::kInternal, "a session that checks every pass can't be observed"};
   const auto found = verifier->Run(**plan, batch);

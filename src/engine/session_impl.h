@@ -1,5 +1,6 @@
 // The one object that holds all state of a sequence.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct SessionImpl {
   // For instruments and tests: called after each step; plans then keep every slot apart. Not with `check`.
   plan::Observer observer;
   std::unique_ptr<plan::Verifier> verifier;  // where options.check
+  // For instruments: where set, passes are timed step by step, and it is told when each ran and the seconds of the whole pass.
+  std::function<void(std::vector<plan::StepTime> times, double whole)> timer;
 
   // One pass over rows that continue the sequence; the arguments are those of plan::Batch, already checked.
   Status Pass(plan::Pass pass, std::span<const int32_t> tokens, const float* hidden_in, LogitRows which,

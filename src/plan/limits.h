@@ -12,11 +12,11 @@ struct Rate {
 };
 
 struct Limits {
-  int threads = 0;          // that measured together (devices without threads: 0)
-  Rate read;                // bytes a second, reading memory far larger than the caches
-  uint64_t read_bytes = 0;  // the size of that memory
-  Rate
-      integer_products;  // multiply-adds a second of the integers that the canonical product is made of (16-bit digits)
+  int threads = 0;           // that measured together (devices without threads: 0)
+  int passes = 0;            // of each kind
+  Rate read;                 // bytes a second, reading memory far larger than the caches
+  uint64_t read_bytes = 0;   // the size of that memory
+  Rate integer_products;     // multiply-adds a second of the integers of canonical products: 16-bit digits
   Rate byte_products;        // the same of 8-bit integers; 0 where the device has no instruction for them
   Rate float_products;       // fused multiply-adds a second, fp32
   std::string instructions;  // which ones: "avx512"

@@ -10,8 +10,8 @@ namespace {
 
 using testing::RunGlint;
 
-const std::vector<std::string> kCommands{"run",        "chat",   "convert", "inspect", "tokenize",
-                                         "detokenize", "logits", "plan",    "bench",   "verify"};
+const std::vector<std::string> kCommands{"run",    "chat", "convert", "inspect", "tokenize", "detokenize",
+                                         "logits", "plan", "bench",   "verify",  "profile"};
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
