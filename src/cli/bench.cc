@@ -34,7 +34,7 @@ struct BenchOptions {
   std::optional<std::string> depths, file, csv, plot;
   std::optional<int64_t> prefill, decode, blocks, warmup, seed;
   std::optional<double> confidence, seconds;
-  bool json = false;
+  bool json = false, limits = false;
 };
 
 // ---- what to measure
@@ -167,7 +167,8 @@ Result<std::vector<engine::BenchArm>> MakeArms(const BenchOptions& o, const std:
                     .model = models[i],
                     .tokens = std::move(*tokens),
                     .chunk = choice.chunk.value_or(0),
-                    .slow = choice.slow.value_or(0) / 100});
+                    .slow = choice.slow.value_or(0) / 100,
+                    .check = choice.check});
   }
   return arms;
 }
@@ -205,6 +206,7 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
   facts.threads = arm.model.threads();
   facts.chunk = arm.chunk;
   facts.slow = arm.slow;
+  facts.check = arm.check;
   facts.weight_bytes_per_token = arm.model.weight_bytes_per_token();
   const int64_t piece = arm.chunk > 0 ? std::min(arm.chunk, settings.prefill) : settings.prefill;
   if (settings.prefill > 0) {
@@ -215,7 +217,29 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
   auto levers = LeversOf(arm.model, 1);
   if (!levers.ok()) return levers.status();
   facts.decode_levers = std::move(*levers);
+  for (const int64_t depth : settings.depths) {
+    const auto bytes = engine::DecodeBytes(arm.model, depth);
+    if (!bytes.ok()) return bytes.status();
+    facts.decode_bytes.push_back(*bytes);
+  }
   return facts;
+}
+
+// Once for each number of threads.
+Status MeasureLimits(const std::vector<engine::BenchArm>& arms, std::vector<BenchArmFacts>& facts) {
+  for (size_t i = 0; i < arms.size(); ++i) {
+    for (size_t j = 0; j < i && !facts[i].limits; ++j) {
+      if (facts[j].threads == facts[i].threads) facts[i].limits = facts[j].limits;
+    }
+    if (facts[i].limits) continue;
+    ProgressBar bar("measuring the machine", Unit::kPart);
+    engine::ModelImpl& impl = *arms[i].model.impl();
+    const std::lock_guard lock(impl.mutex);
+    auto limits = impl.backend->MeasureLimits(bar.Callback());
+    if (!limits.ok()) return limits.status();
+    facts[i].limits = std::move(*limits);
+  }
+  return {};
 }
 
 // ---- files
@@ -265,6 +289,9 @@ Result<int> Bench(const BenchOptions& o) {
   if (Status status = csv.Open(o.csv, inputs); !status.ok()) return status;
   if (Status status = plot.Open(o.plot, inputs); !status.ok()) return status;
 
+  if (o.limits) {
+    if (Status status = MeasureLimits(*arms, report.arms); !status.ok()) return status;
+  }
   ProgressBar bar("measuring", Unit::kPart);
   auto run = engine::RunBench(*arms, *settings, {.progress = bar.Callback(), .interrupted = Interrupted});
   bar.Finish();
@@ -309,6 +336,9 @@ Work DeclareBench(Options& options) {
   options.Value("--confidence", "PERCENT", &o->confidence, 50, 99.99,
                 "That all intervals of the run hold together; without it 97.5");
   options.Group("Output");
+  options.Flag(
+      "--limits", &o->limits,
+      "Measure the machine's read bandwidth and multiply-adds first, and say what share decoding gets");
   options.Flag("--json", &o->json, "One JSON object on stdout instead of the table, with every sample");
   options.Value("--csv", "FILE", &o->csv, "Also write every sample to a CSV file");
   options.Value("--plot", "FILE", &o->plot, "Also draw tokens/s by depth as an SVG file");

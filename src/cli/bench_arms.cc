@@ -26,6 +26,9 @@ void ArmChoice::Declare(Options& options) {
                 "Prompt tokens given to the model at a time; without it all of a sample");
   options.Value("--slow", "PERCENT", &slow, 0, kMostSlow,
                 "To check the instrument: make every call take that much longer");
+  options.Flag("--check", &check,
+               "Verify every step of a prefill and a decode sample at each depth first, untimed, as `glint "
+               "verify` does");
 }
 
 Result<std::vector<std::string>> SplitWords(std::string_view text) {
@@ -83,6 +86,7 @@ Result<ArmChoice> ParseArm(const std::string& text, const ArmChoice& common) {
   if (!arm.model.threads) arm.model.threads = common.model.threads;
   if (!arm.chunk) arm.chunk = common.chunk;
   if (!arm.slow) arm.slow = common.slow;
+  arm.check = arm.check || common.check;
   AddBefore(arm.model.with, common.model.with);
   AddBefore(arm.model.without, common.model.without);
   return arm;

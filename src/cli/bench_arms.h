@@ -14,8 +14,9 @@ struct ArmChoice {
   ModelChoice model;
   std::optional<int64_t> chunk;
   std::optional<double> slow;
+  bool check = false;
 
-  // Adds the options of a model and --chunk, --slow.
+  // Adds the options of a model and --chunk, --slow, --check.
   void Declare(Options& options);
 };
 

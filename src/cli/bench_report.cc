@@ -70,32 +70,75 @@ std::string ArmLine(const BenchArmFacts& arm, bool named) {
   return line;
 }
 
+std::string LimitsLine(const plan::Limits& l) {
+  std::string line = fmt::format("limits with {} {} ({}): read {} GB/s, multiply-adds/s: {} G integer",
+                                 l.threads, l.threads == 1 ? "thread" : "threads", l.instructions,
+                                 Rate(l.read.best / 1e9), Rate(l.integer_products.best / 1e9));
+  if (l.byte_products.best > 0) line += fmt::format(", {} G byte", Rate(l.byte_products.best / 1e9));
+  return line + fmt::format(", {} G float", Rate(l.float_products.best / 1e9));
+}
+
+// Bytes a second that decoding had to move; 0 for prefill, whose weights serve many tokens.
+double DecodeBandwidth(const BenchReport& r, const BenchCell& cell) {
+  const auto& bytes = ArmOf(r, cell.arm).decode_bytes;
+  if (cell.phase != BenchPhase::kDecode || bytes.empty()) return 0;
+  return cell.rate.median * bytes[static_cast<size_t>(cell.depth)];
+}
+
+// Of the bandwidth that a plain read reaches; nothing without limits.
+std::optional<double> ShareOfRead(const BenchReport& r, const BenchCell& cell) {
+  const auto& limits = ArmOf(r, cell.arm).limits;
+  const double bandwidth = DecodeBandwidth(r, cell);
+  if (!limits || bandwidth <= 0 || limits->read.best <= 0) return std::nullopt;
+  return bandwidth / limits->read.best;
+}
+
 }  // namespace
 
 std::string BenchTable(const BenchReport& r) {
   const bool several = r.arms.size() > 1;
   std::string out = MachineLine(r.machine) + "\n" + BuildLine(r) + "\n";
   for (const BenchArmFacts& arm : r.arms) out += ArmLine(arm, several) + "\n";
+  std::vector<int> seen;  // by threads
+  for (const BenchArmFacts& arm : r.arms) {
+    if (!arm.limits || std::find(seen.begin(), seen.end(), arm.threads) != seen.end()) continue;
+    seen.push_back(arm.threads);
+    out += LimitsLine(*arm.limits) + "\n";
+  }
   out += MethodLine(r) + "\n\n";
 
+  const bool decodes = r.settings.decode > 0, limits = decodes && !seen.empty();
   std::vector<std::vector<std::string>> rows{
-      {"phase", "depth", "arm", "samples", "tokens/s", "quartiles", "range", ""}};
-  if (several) rows[0].back() = "against " + Printable(r.arms[0].name);
+      {"phase", "depth", "arm", "samples", "tokens/s", "quartiles", "range"}};
+  std::string align = "lrlrrrr";
+  if (decodes) rows[0].push_back("GB/s"), align += 'r';
+  if (limits) rows[0].push_back("of read"), align += 'r';
+  rows[0].push_back(several ? "against " + Printable(r.arms[0].name) : ""), align += 'l';
   const int fewest = engine::FewestPairs(r.analysis.comparisons, r.confidence);
   for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
     for (const BenchCell& cell : r.analysis.cells) {
       if (cell.phase != phase) continue;
-      rows.push_back({cell.arm == 0 ? std::string(Name(phase)) : "",
-                      cell.arm == 0 ? Grouped(static_cast<uint64_t>(DepthOf(r, cell.depth))) : "",
-                      Printable(ArmOf(r, cell.arm).name), fmt::format("{}", cell.samples),
-                      Rate(cell.rate.median), Rate(cell.rate.low) + " - " + Rate(cell.rate.high),
-                      Rate(cell.rate.least) + " - " + Rate(cell.rate.most), Describe(cell, fewest)});
+      std::vector<std::string> row{
+          cell.arm == 0 ? std::string(Name(phase)) : "",
+          cell.arm == 0 ? Grouped(static_cast<uint64_t>(DepthOf(r, cell.depth))) : "",
+          Printable(ArmOf(r, cell.arm).name),
+          fmt::format("{}", cell.samples),
+          Rate(cell.rate.median),
+          Rate(cell.rate.low) + " - " + Rate(cell.rate.high),
+          Rate(cell.rate.least) + " - " + Rate(cell.rate.most)};
+      const double bandwidth = DecodeBandwidth(r, cell);
+      const auto share = ShareOfRead(r, cell);
+      if (decodes) row.push_back(bandwidth > 0 ? Rate(bandwidth / 1e9) : "");
+      if (limits) row.push_back(share ? fmt::format("{:.0f} %", 100 * *share) : "");
+      row.push_back(Describe(cell, fewest));
+      rows.push_back(std::move(row));
     }
   }
   if (!several) {
     for (auto& row : rows) row.erase(row.begin() + 2);
+    align.erase(2, 1);
   }
-  out += Aligned(rows, several ? "lrlrrrrl" : "lrrrrrl");
+  out += Aligned(rows, align);
   if (several && r.analysis.comparisons > 0) {
     out += fmt::format(
         "\nRatios of tokens/s, paired. With {:g} % confidence {}.\n", 100 * r.confidence,
@@ -138,10 +181,26 @@ std::string BenchJson(const BenchReport& r) {
     json.BeginObject().Member("name", arm.name).Member("flags", arm.flags).Member("source", arm.source);
     json.Member("model", arm.model).Member("fingerprint", arm.fingerprint);
     json.Member("threads", arm.threads).Member("chunk", arm.chunk);
-    json.Member("slow", arm.slow);
+    json.Member("slow", arm.slow).Member("checked", arm.check);
     list("prefill_levers", arm.prefill_levers);
     list("decode_levers", arm.decode_levers);
-    json.Member("weight_bytes_per_token", arm.weight_bytes_per_token).EndObject();
+    json.Member("weight_bytes_per_token", arm.weight_bytes_per_token);
+    if (arm.limits) {
+      const plan::Limits& l = *arm.limits;
+      json.Key("limits")
+          .BeginObject()
+          .Member("instructions", l.instructions)
+          .Member("read_bytes", l.read_bytes);
+      const auto rate = [&](const char* key, const plan::Rate& of) {
+        json.Key(key).BeginObject().Member("best", of.best).Member("median", of.median).EndObject();
+      };
+      rate("read_bytes_per_second", l.read);
+      rate("integer_products_per_second", l.integer_products);
+      rate("byte_products_per_second", l.byte_products);
+      rate("float_products_per_second", l.float_products);
+      json.EndObject();
+    }
+    json.EndObject();
   }
   json.EndArray();
 
@@ -152,6 +211,11 @@ std::string BenchJson(const BenchReport& r) {
     json.Key("tokens_per_second").BeginObject().Member("median", cell.rate.median);
     json.Member("quartile_low", cell.rate.low).Member("quartile_high", cell.rate.high);
     json.Member("least", cell.rate.least).Member("most", cell.rate.most).EndObject();
+    if (const double bandwidth = DecodeBandwidth(r, cell); bandwidth > 0) {
+      json.Member("bytes_per_token", ArmOf(r, cell.arm).decode_bytes[static_cast<size_t>(cell.depth)]);
+      json.Member("bytes_per_second", bandwidth);
+    }
+    if (const auto share = ShareOfRead(r, cell)) json.Member("share_of_read", *share);
     json.Member("verdict", Name(cell.verdict)).Member("pairs", cell.pairs);
     if (cell.ratio) {
       json.Key("ratio").BeginObject().Member("median", cell.ratio->median);

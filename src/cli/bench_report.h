@@ -1,6 +1,7 @@
 // What `glint bench` tells: a table for people, JSON and CSV for machines, a plot. Pure functions of the report.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "cli/version.h"
 #include "engine/bench.h"
 #include "engine/bench_analysis.h"
+#include "plan/limits.h"
 
 namespace glint::cli {
 
@@ -20,7 +22,10 @@ struct BenchArmFacts {
   int64_t chunk = 0;                                       // 0: a prefill sample at once
   double slow = 0;                                         // share: 0.03
   std::vector<std::string> prefill_levers, decode_levers;  // in the plans that ran
+  bool check = false;                                      // verified before it was timed
   uint64_t weight_bytes_per_token = 0;
+  std::vector<double> decode_bytes;    // that a token decoded at each depth has to move
+  std::optional<plan::Limits> limits;  // of the machine, with this arm's threads
 };
 
 struct BenchReport {

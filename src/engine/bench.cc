@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "base/memory.h"
 #include "engine/random.h"
 #include "engine/session_impl.h"
 #include "glint/session.h"
+#include "plan/step_bytes.h"
 
 namespace glint::engine {
 namespace {
@@ -65,16 +67,35 @@ class Lane {
     return {};
   }
 
+  // What a sample of each phase does, on a fork whose passes are verified.
+  Status Check(const BenchSettings& settings) {
+    if (!arm_->check) return {};
+    for (const BenchPhase phase : kPhases) {
+      if (!settings.Measures(phase)) continue;
+      auto fork = session_.Fork();
+      if (!fork.ok()) return fork.status();
+      SessionImpl& impl = fork->impl();
+      impl.options.check = true;
+      impl.verifier = std::make_unique<plan::Verifier>(*impl.model->backend, impl.model->data.hparams,
+                                                       impl.model->data.weights);
+      double ignored = 0;
+      const int64_t tokens = settings.Tokens(phase);
+      Status status = Append(*fork, fork->position(), depth_ + tokens, Piece(phase, tokens), ignored);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
   // Seconds of a sample of `tokens` tokens from the current depth on.
   Result<double> Time(BenchPhase phase, int64_t tokens) {
     Status status = Return();
     if (!status.ok()) return status;
-    const int64_t piece = phase == BenchPhase::kDecode ? 1 : arm_->chunk > 0 ? arm_->chunk : tokens;
+    const int64_t piece = Piece(phase, tokens);
     double ignored = 0;
-    status = Append(session_.position(), depth_, piece, ignored);
+    status = Append(session_, session_.position(), depth_, piece, ignored);
     if (!status.ok()) return status;
     double seconds = 0;
-    status = Append(depth_, depth_ + tokens, piece, seconds);
+    status = Append(session_, depth_, depth_ + tokens, piece, seconds);
     if (!status.ok()) return status;
     return seconds;
   }
@@ -90,15 +111,21 @@ class Lane {
     return std::span(arm_->tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
   }
 
+  // Tokens of a call.
+  int64_t Piece(BenchPhase phase, int64_t tokens) const {
+    if (phase == BenchPhase::kDecode) return 1;
+    return arm_->chunk > 0 ? arm_->chunk : tokens;
+  }
+
   Status Return() { return marked_ ? session_.Rewind(mark_) : Status(); }
 
   // In pieces, each with the logits after its last token, as who samples from them would ask for.
-  Status Append(int64_t from, int64_t to, int64_t piece, double& seconds) {
+  Status Append(Session& session, int64_t from, int64_t to, int64_t piece, double& seconds) {
     const Clock::time_point start = Clock::now();
     for (int64_t at = from; at < to; at += piece) {
       const Clock::time_point call = Clock::now();
-      Status status = session_.Append(Tokens(at, std::min(at + piece, to)), LogitRows::kLast, logits_,
-                                      [this](uint64_t, uint64_t) { return !control_->interrupted(); });
+      Status status = session.Append(Tokens(at, std::min(at + piece, to)), LogitRows::kLast, logits_,
+                                     [this](uint64_t, uint64_t) { return !control_->interrupted(); });
       if (status.ok() && control_->interrupted()) status = Interrupted();
       if (!status.ok()) return status;
       if (arm_->slow > 0) {
@@ -192,6 +219,9 @@ class DepthRun {
   Status Measure() {
     if (Status status = Fill(); !status.ok()) return status;
     meter_.BeginDepth();
+    for (int arm = 0; arm < Arms(); ++arm) {
+      if (Status status = LaneOf(arm).Check(settings_); !status.ok()) return Named(ArmOf(arm), status);
+    }
     if (Status status = WarmUp(); !status.ok()) return status;
     int blocks = settings_.blocks;
     for (int block = 0; block < blocks; ++block) {
@@ -276,10 +306,33 @@ int64_t BenchSettings::Context() const {
 }
 
 std::vector<int> BlockOrder(int arms, int block) {
+  // Who is first in the blocks of this group: a shuffle (Fisher and Yates) of its own.
+  std::vector<int> firsts(static_cast<size_t>(arms));
+  std::iota(firsts.begin(), firsts.end(), 0);
+  const auto group = static_cast<uint64_t>(block / arms);
+  for (int left = arms; left > 1; --left) {
+    const uint64_t draw = Draw64(group, static_cast<uint64_t>(left)) % static_cast<uint64_t>(left);
+    std::swap(firsts[static_cast<size_t>(draw)], firsts[static_cast<size_t>(left) - 1]);
+  }
+  const int first = firsts[static_cast<size_t>(block % arms)];
   std::vector<int> order;
-  for (int i = 0; i < arms; ++i) order.push_back((block + i) % arms);
-  for (int i = arms; i-- > 0;) order.push_back((block + i) % arms);
+  for (int i = 0; i < arms; ++i) order.push_back((first + i) % arms);
+  for (int i = arms; i-- > 0;) order.push_back((first + i) % arms);
   return order;
+}
+
+Result<double> DecodeBytes(const Model& model, int64_t depth) {
+  ModelImpl& impl = *model.impl();
+  const std::lock_guard lock(impl.mutex);
+  const auto plan = impl.PlanFor(plan::Pass::kTrunk, 1, false);
+  if (!plan.ok()) return plan.status();
+  double bytes = 0;
+  for (const plan::Step& step : (*plan)->steps) {
+    const plan::StepBytes of =
+        plan::BytesOf(step, impl.data.hparams, impl.data.weights, {.rows = 1, .position = depth});
+    bytes += of.weights + of.state + of.cache;
+  }
+  return bytes;
 }
 
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab, uint64_t seed) {

@@ -43,6 +43,7 @@ struct BenchArm {
   // For checking the instrument: after each call the clock runs on until this share of the call's time has gone
   // by as well. 0.03 makes the arm 3 % slower in seconds, whatever the machine does.
   double slow = 0;
+  bool check = false;  // at each depth, a prefill and a decode sample are verified first, untimed
 };
 
 struct BenchSample {
@@ -58,9 +59,10 @@ struct BenchRun {
   bool complete = false;             // false: interrupted; the last block may lack samples
 };
 
-// The order of the arms in a block: each twice, mirrored (A B B A), so that a drift of the machine that is linear over
-// the block adds the same to all. The first arm moves on by one from block to block (A B B A, B A A B), so that what a place in
-// the block costs falls on all arms alike.
+// The order of the arms in a block: each twice, mirrored (A B B A), so that a drift of the machine that is linear over the block adds
+// the same to all. In every group of as many blocks as there are arms each arm is first once, in an order drawn for the group: what a
+// place in the block costs falls on all alike, and what comes and goes in step with the blocks favours none. The same for the
+// same arguments.
 std::vector<int> BlockOrder(int arms, int block);
 
 struct BenchControl {
@@ -71,9 +73,13 @@ struct BenchControl {
 // Each arm has a session of its own. A depth is reached once: the context grows to a little before it and is marked there; a
 // sample returns to the mark, appends the last tokens before the depth untimed (so that what the return moved and woke is not
 // measured), and then times what follows the depth.
-// Errors name the arm. kNoRoom, before any work, if the sessions of all arms together do not fit in memory.
+// Errors name the arm. kInternal if a check found a difference. kNoRoom, before any work, if the sessions of all arms together do not fit in memory.
 Result<BenchRun> RunBench(std::span<const BenchArm> arms, const BenchSettings& settings,
                           const BenchControl& control);
+
+// Bytes that decoding one token at that depth has to move (plan/step_bytes.h): weights, state and caches. Activations are left
+// out: at one row they stay in the processor.
+Result<double> DecodeBytes(const Model& model, int64_t depth);
 
 // Seeded ids, uniform in [0, vocab).
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab, uint64_t seed);

@@ -61,21 +61,64 @@ TEST(BenchReport, TheTableSaysWhatWasMeasured) {
       "a,\"b\"\\x1b[2J<: stories, 11.7 MB a token, 1 thread, --threads 1\n"
       "prefill of 100 tokens, decode of 10; 1 of warm-up apart; context: random ids, seed 1\n"
       "\n"
-      "  phase     depth  arm            samples  tokens/s    quartiles        range  against base\n"
+      "  phase     depth  arm            samples  tokens/s    quartiles        range  GB/s  against base\n"
       "  prefill     512  base                16       400    400 - 400    400 - 400\n"
-      "                   a,\"b\"\\x1b[2J<       16       320    320 - 320    320 - 320  20.0 % slower (20.0 "
+      "                   a,\"b\"\\x1b[2J<       16       320    320 - 320    320 - 320        20.0 % slower "
+      "(20.0 "
       "% to 20.0 %)\n"
       "  prefill  65,536  base                16       400    400 - 400    400 - 400\n"
-      "                   a,\"b\"\\x1b[2J<       16       320    320 - 320    320 - 320  20.0 % slower (20.0 "
+      "                   a,\"b\"\\x1b[2J<       16       320    320 - 320    320 - 320        20.0 % slower "
+      "(20.0 "
       "% to 20.0 %)\n"
       "  decode      512  base                16       100    100 - 100    100 - 100\n"
-      "                   a,\"b\"\\x1b[2J<       16      80.0  80.0 - 80.0  80.0 - 80.0  20.0 % slower (20.0 "
+      "                   a,\"b\"\\x1b[2J<       16      80.0  80.0 - 80.0  80.0 - 80.0        20.0 % slower "
+      "(20.0 "
       "% to 20.0 %)\n"
       "  decode   65,536  base                16       100    100 - 100    100 - 100\n"
-      "                   a,\"b\"\\x1b[2J<       16      80.0  80.0 - 80.0  80.0 - 80.0  20.0 % slower (20.0 "
+      "                   a,\"b\"\\x1b[2J<       16      80.0  80.0 - 80.0  80.0 - 80.0        20.0 % slower "
+      "(20.0 "
       "% to 20.0 %)\n"
       "\n"
       "Ratios of tokens/s, paired. With 97.5 % confidence all 4 intervals hold the true ratios at once.\n");
+}
+
+// 100 tokens/s of 100 MB each, then 200 MB each, where a plain read reaches 25 GB/s.
+TEST(BenchReport, DecodeIsComparedWithTheRead) {
+  BenchReport r = Report();
+  plan::Limits limits;
+  limits.threads = 8, limits.instructions = "avx512";
+  limits.read.best = 25e9, limits.integer_products.best = 130e9, limits.float_products.best = 90e9;
+  for (BenchArmFacts& arm : r.arms) arm.limits = limits, arm.decode_bytes = {1e8, 2e8};
+  const std::string table = BenchTable(r);
+  EXPECT_NE(
+      table.find(
+          "\nlimits with 8 threads (avx512): read 25.0 GB/s, multiply-adds/s: 130 G integer, 90.0 G float\n"),
+      std::string::npos)
+      << table;
+  const std::vector<std::string> rows{"  GB/s  of read  against base\n", "100 - 100  10.0     40 %\n",
+                                      "80.0 - 80.0  8.00     32 %  20.0 % slower",
+                                      "100 - 100  20.0     80 %\n",
+                                      "80.0 - 80.0  16.0     64 %  20.0 % slower"};
+  size_t at = 0;
+  for (const std::string& row : rows) {
+    at = table.find(row, at);
+    EXPECT_NE(at, std::string::npos) << row << "\n" << table;
+  }
+  const auto json = ParseJson(BenchJson(r), "report");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(*json->Find("arms")->items()[0].Get<double>("limits.read_bytes_per_second.best"), 25e9);
+  int shares = 0;
+  for (const Json& result : json->Find("results")->items()) {
+    if (*result.Get<std::string>("phase") == "prefill") {
+      EXPECT_EQ(result.Find("share_of_read"), nullptr);
+      continue;
+    }
+    ++shares;
+    const double share = (*result.Get<int64_t>("depth") == 512 ? 0.4 : 0.8) *
+                         (*result.Get<std::string>("arm") == "base" ? 1 : 0.8);
+    EXPECT_NEAR(*result.Get<double>("share_of_read"), share, 1e-9);
+  }
+  EXPECT_EQ(shares, 4);
 }
 
 TEST(BenchReport, PartialResultsAreCalledPartial) {

@@ -55,6 +55,20 @@ TEST(Bench, TheJsonNamesWhatRan) {
   EXPECT_EQ(json->Find("samples")->items().size(), 2u * 2 * 2 * 3);
 }
 
+TEST(Bench, ChecksArmsAndMeasuresTheMachineFirst) {
+  const auto o = RunGlint(Small({"--arm", "a: --check", "--arm", "b:", "-b", "1", "--json", "--limits"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto json = ParseJson(o.out, "stdout");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  const auto& arms = json->Find("arms")->items();
+  EXPECT_TRUE(*arms[0].Get<bool>("checked"));
+  EXPECT_FALSE(*arms[1].Get<bool>("checked"));
+  // One measurement serves both: they have the same threads.
+  const double read = *arms[0].Get<double>("limits.read_bytes_per_second.best");
+  EXPECT_GT(read, 0);
+  EXPECT_EQ(*arms[1].Get<double>("limits.read_bytes_per_second.best"), read);
+}
+
 TEST(Bench, ReadsATextRoundAndRound) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
   const TempDir folder;

@@ -27,9 +27,18 @@ const BenchControl kNoControl{.progress = {}, .interrupted = [] { return false; 
 // each place as often as the others.
 TEST(BenchOrder, IsMirroredAndGoesRound) {
   EXPECT_EQ(BlockOrder(1, 0), (std::vector<int>{0, 0}));
-  EXPECT_EQ(BlockOrder(2, 0), (std::vector<int>{0, 1, 1, 0}));
-  EXPECT_EQ(BlockOrder(2, 1), (std::vector<int>{1, 0, 0, 1}));
-  EXPECT_EQ(BlockOrder(3, 1), (std::vector<int>{1, 2, 0, 0, 2, 1}));
+  EXPECT_EQ(BlockOrder(1, 7), (std::vector<int>{0, 0}));
+  int first = 0, repeats = 0;
+  for (int block = 0; block < 1000; ++block) {
+    const auto order = BlockOrder(2, block);
+    EXPECT_EQ(order, BlockOrder(2, block));
+    EXPECT_EQ(order, order[0] == 0 ? (std::vector<int>{0, 1, 1, 0}) : (std::vector<int>{1, 0, 0, 1}));
+    if (block % 2 == 0) first += order[0];
+    repeats += block > 0 && BlockOrder(2, block - 1)[0] == order[0] ? 1 : 0;
+  }
+  // Drawn, not alternating: 500 groups, in half of which the second arm begins; about every fourth block begins as the last one.
+  EXPECT_NEAR(first, 250, 60);
+  EXPECT_NEAR(repeats, 250, 60);
   for (int arms = 1; arms <= 6; ++arms) {
     std::map<std::pair<int, size_t>, int> times;  // arm, place
     for (int block = 0; block < 2 * arms; ++block) {
@@ -150,6 +159,28 @@ TEST(Bench, RefusesWhatCanNotBe) {
   EXPECT_FALSE(RunBench({}, settings, kNoControl).ok());
   settings.depths.clear();
   EXPECT_FALSE(RunBench({&arm, 1}, settings, kNoControl).ok());
+}
+
+// Checked arms read the tokens of their samples too, in the same places, and are measured as others are.
+TEST(Bench, AnArmCanBeCheckedFirst) {
+  const BenchSettings settings{.depths = {0, 5}, .prefill = 3, .decode = 2, .warmup = 0};
+  BenchArm arm = Arm("x", Tiny(), settings);
+  arm.check = true;
+  const auto run = RunBench({&arm, 1}, settings, kNoControl);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->samples.size(), 2u * 2 * 2);
+}
+
+// All weights in use, and more with each token in the context.
+TEST(Bench, DecodeBytesGrowWithDepth) {
+  const Model model = Tiny();
+  double last = static_cast<double>(model.weight_bytes_per_token());
+  for (const int64_t depth : {0, 16, 64, 256}) {
+    const auto bytes = DecodeBytes(model, depth);
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_GT(*bytes, last) << depth;
+    last = *bytes;
+  }
 }
 
 TEST(Bench, RandomTokensAreOfTheirSeedAlone) {
