@@ -49,6 +49,10 @@ enum class Mutation : uint8_t {
   kCopyWithoutPooledKeys,
   kClearKeepsState,
   kConvRingOneShort,
+  // Session files.
+  kLoadForgetsAPart,
+  kLoadTakesAnyModel,
+  kChecksumNotChecked,
   // Planner and engine.
   kLifeOneStepShort,
   kLogitsOfTheRowBefore,

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 #include "base/math.h"
@@ -235,6 +237,43 @@ std::string CheckStates() {
     s.Keep(0);
     if (auto found = Other("reset", s.Append(std::span(ids).first(30)), cold(30)); !found.empty())
       return found;
+  }
+  return "";
+}
+
+std::string CheckSessionFiles() {
+  const Model model = Micro();
+  const std::string path = ScratchFolder() + "/session";
+  const auto ids = Ids(50);
+  Sequence s(model);
+  s.Append(std::span(ids).first(37));
+  if (Status status = s.session().Save(path); !status.ok()) return status.message();
+  {
+    auto session = Session::Load(model, path, {.context = 0, .mtp = true});
+    if (!session.ok()) return session.status().message();
+    Sequence loaded(model, std::move(*session));
+    loaded.set_tail(s.tail());
+    const auto rest = std::span(ids).subspan(37);
+    if (auto found = Other("loaded", loaded.Append(rest), s.Append(rest)); !found.empty()) return found;
+  }
+  const auto other = Model::Synthetic("tiny,recipe=q8_0,seed=4", {.threads = 1, .mtp_if_any = true});
+  const auto same_shape = Model::Synthetic("tiny,recipe=q8_0,seed=5", {.threads = 1, .mtp_if_any = true});
+  if (!other.ok() || !same_shape.ok()) return "no synthetic model";
+  auto theirs = Session::Create(*other, {.context = 40});
+  if (!theirs.ok() || !theirs->Append(Ids(20), LogitRows::kNone, {}).ok() || !theirs->Save(path + "2").ok())
+    return "a pass failed";
+  if (Session::Load(*same_shape, path + "2").ok()) return "a file of another model was loaded";
+  // A bit of the state flipped, in the middle of the file.
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  for (const size_t share : {2u, 3u, 4u, 5u}) {
+    auto damaged = bytes;
+    damaged[damaged.size() - damaged.size() / share] ^= 1;
+    std::ofstream(path + "3", std::ios::binary | std::ios::trunc) << damaged;
+    if (Session::Load(model, path + "3").ok()) return "a damaged file was loaded";
   }
   return "";
 }

@@ -13,6 +13,8 @@ std::string CheckVerify();
 std::string CheckSameBits();
 // Rewinds, checkpoints, forks, resets and dropped drafts against a cold run of the same tokens.
 std::string CheckStates();
+// A session saved and loaded goes on as the one that was saved; damaged files and those of another model are refused.
+std::string CheckSessionFiles();
 // Quantised products against the same sum in double precision.
 std::string CheckDouble();
 // Every kernel table against the formulas of docs/design.md, "The canonical arithmetic, in full", written out once more: the same bits.

@@ -13,13 +13,11 @@ namespace {
 
 using Check = std::string (*)();
 const std::map<std::string, Check>& Checks() {
-  static const std::map<std::string, Check> checks{{"reference", CheckReference},
-                                                   {"verify", CheckVerify},
-                                                   {"same bits", CheckSameBits},
-                                                   {"states", CheckStates},
-                                                   {"double", CheckDouble},
-                                                   {"formulas", CheckFormulas},
-                                                   {"ties", CheckTies}};
+  static const std::map<std::string, Check> checks{
+      {"reference", CheckReference},        {"verify", CheckVerify},
+      {"same bits", CheckSameBits},         {"states", CheckStates},
+      {"session files", CheckSessionFiles}, {"double", CheckDouble},
+      {"formulas", CheckFormulas},          {"ties", CheckTies}};
   return checks;
 }
 
