@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <fstream>
 
+#include "engine/session_impl.h"
 #include "tests/cli/program.h"
 
 namespace glint::cli {
@@ -122,7 +123,7 @@ TEST(ProfileCommand, RefusesWithTheListOfStages) {
       {{"--only", "both"}, "'both' is not prefill or decode"},
       {{"--ids", "1", "-f", "x"}, "not both"},
       {{"--ids", "1", "--seed", "2"}, "--seed is of random ids"},
-      {{"--rows", "257"}, "256"},
+      {{"--rows", std::to_string(engine::kChunkRows + 1)}, std::to_string(engine::kChunkRows)},
   };
   for (const auto& [more, message] : cases) {
     std::vector<std::string> arguments{"profile", "--synthetic", "tiny"};

@@ -142,13 +142,14 @@ TEST(Session, FormatsBytes) {
 
 TEST(Session, AnInterruptLeavesWhatIsDone) {
   const Model model = Micro();
-  auto session = NewSession(model, 1024);
-  const auto ids = Ids(700);
+  const int64_t context = 3 * engine::kChunkRows, tokens = context - 68;
+  auto session = NewSession(model, context);
+  const auto ids = Ids(static_cast<size_t>(tokens));
   ASSERT_TRUE(session.Append(std::span(ids).first(5), LogitRows::kNone, {}).ok());
   std::vector<uint64_t> reports;
   const auto status =
       session.Append(std::span(ids).subspan(5), LogitRows::kNone, {}, [&](uint64_t done, uint64_t total) {
-        EXPECT_EQ(total, 695u);
+        EXPECT_EQ(total, static_cast<uint64_t>(tokens - 5));
         reports.push_back(done);
         return reports.size() < 2;
       });
@@ -160,7 +161,7 @@ TEST(Session, AnInterruptLeavesWhatIsDone) {
   // It goes on as if nothing had happened.
   std::vector<float> row(256), cold(256);
   ASSERT_TRUE(session.Append(std::span(ids).subspan(session.position()), LogitRows::kLast, row).ok());
-  auto other = NewSession(model, 1024);
+  auto other = NewSession(model, context);
   ASSERT_TRUE(other.Append(ids, LogitRows::kLast, cold).ok());
   EXPECT_EQ(0, std::memcmp(row.data(), cold.data(), sizeof(float) * 256));
   // A false at the very end has nothing to stop.

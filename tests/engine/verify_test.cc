@@ -183,9 +183,10 @@ TEST(Verify, ACheckedSessionIsLikeAnother) {
 
 TEST(Verify, AnInterruptInsideACheckedPassKeepsWhatIsDone) {
   const Model model = test::MustOpen(test::ModelPath("micro", "hf"), {.threads = 2});
-  auto session = Session::Create(model, {.context = 600, .check = true});
+  const int64_t context = kChunkRows + 100;
+  auto session = Session::Create(model, {.context = context, .check = true});
   ASSERT_TRUE(session.ok());
-  const auto ids = Ids(300);
+  const auto ids = Ids(static_cast<int>(kChunkRows) + 44);
   int calls = 0;
   const auto status = session->Append(ids, LogitRows::kNone, {}, [&](uint64_t done, uint64_t) {
     if (done > 0) ++calls;
@@ -195,7 +196,7 @@ TEST(Verify, AnInterruptInsideACheckedPassKeepsWhatIsDone) {
   EXPECT_EQ(session->position(), kChunkRows);
   EXPECT_EQ(session->tokens().size(), static_cast<size_t>(kChunkRows));
   ASSERT_TRUE(session->Append(std::span(ids).subspan(kChunkRows), LogitRows::kNone, {}).ok());
-  auto whole = Session::Create(model, {.context = 600});
+  auto whole = Session::Create(model, {.context = context});
   std::vector<float> a(static_cast<size_t>(model.vocab_size())), b(a.size());
   const int32_t next = 7;
   ASSERT_TRUE(whole->Append(ids, LogitRows::kNone, {}).ok());
