@@ -70,9 +70,14 @@ float BlockUnits(const RowsArgs& a, const quant::Format& format, const quant::Un
   const auto unit = static_cast<int64_t>(format.unit);
   for (int64_t i = 0; i < static_cast<int64_t>(format.block_weights); i += unit) {
     const int64_t digit_block = (at + i) / kDigitColumns * a.rows + r, inside = (at + i) % kDigitColumns;
-    const int16_t* const n = a.digits + digit_block * kDigitColumns;
+    const int16_t* n = a.digits + digit_block * kDigitColumns;
+    int16_t plain[kDigitColumns];
+    if (a.order != DigitOrder::kPlain) {  // a table that has no kernel of its own for these weights
+      for (int64_t j = 0; j < kDigitColumns; ++j) plain[j] = static_cast<int16_t>(Digit(a.order, n, j));
+      n = plain;
+    }
     int32_t product = 0, digits = 0;  // at most 32 * 128 * 32639: exact
-    for (int64_t j = 0; j < unit; ++j) product += block.code[i + j] * Digit(a.order, n, inside + j);
+    for (int64_t j = 0; j < unit; ++j) product += block.code[i + j] * n[inside + j];
     for (int64_t j = inside / 16; j < (inside + (Mutated(Mutation::kMinimaOfHalfTheDigits) ? 16 : unit)) / 16;
          ++j)
       digits += a.sums[digit_block * 2 + j];
