@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/file.h"
 #include "cli/answer.h"
 #include "cli/conversation.h"
 #include "cli/generate.h"
@@ -347,6 +348,7 @@ Result<int> Run(const ChatChoice& choice) {
   std::error_code error;
   if (std::filesystem::exists(*choice.session, error)) {
     if (Status status = chat.Load(*choice.session); !status.ok()) return status;
+    if (const auto writable = AtomicFile::Create(*choice.session); !writable.ok()) return writable.status();
     if (Status status = chat.Introduce(); !status.ok()) return status;
   } else if (Status status = chat.Save(*choice.session);
              !status.ok()) {  // better now than when all has been said

@@ -42,7 +42,9 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
   double start = Now();
   {
     ProgressBar bar("reading the prompt", Unit::kTokens);
-    const Status status = session.Append(prompt, LogitRows::kLast, logits, bar.Callback());
+    // Without a prompt there are no logits, so nothing may be asked for (max_tokens 0).
+    const Status status =
+        prompt.empty() ? Status() : session.Append(prompt, LogitRows::kLast, logits, bar.Callback());
     out.prefilled = session.position() - before;
     out.prefill_seconds = Now() - start;
     if (!status.ok() && Interrupted()) {
@@ -58,10 +60,6 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
 
   start = Now();
   while (true) {
-    if (Interrupted()) {
-      out.reason = StopReason::kInterrupted;
-      break;
-    }
     if (options.max_tokens >= 0 && static_cast<int64_t>(out.ids.size()) >= options.max_tokens) {
       out.reason = StopReason::kMaxTokens;
       break;
@@ -87,6 +85,11 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
     if (!shown.ok()) return shown;
     if (options.max_tokens >= 0 && static_cast<int64_t>(out.ids.size()) >= options.max_tokens) {
       out.reason = StopReason::kMaxTokens;
+      break;
+    }
+    // Only here, where the last token is not read yet: whoever goes on with the session begins with it.
+    if (Interrupted()) {
+      out.reason = StopReason::kInterrupted;
       break;
     }
     if (session.position() >= session.capacity()) {

@@ -73,13 +73,17 @@ Result<Context> MakeContext(const ProfileChoice& o, const Model& model, int64_t 
   return context;
 }
 
+Result<AtomicFile> CreateTrace(const ProfileChoice& o, const Model& model) {
+  std::vector<std::string> inputs = model.impl()->data.files;
+  if (o.file && *o.file != "-") inputs.push_back(*o.file);
+  if (o.ids && o.ids->starts_with('@')) inputs.push_back(o.ids->substr(1));
+  return AtomicFile::Create(*o.trace, inputs);
+}
+
 // Written whole or not at all.
 Status WriteTrace(const ProfileChoice& o, const Model& model, const engine::ProfileReport& report) {
   const auto& data = model.impl()->data;
-  std::vector<std::string> inputs = data.files;
-  if (o.file && *o.file != "-") inputs.push_back(*o.file);
-  if (o.ids && o.ids->starts_with('@')) inputs.push_back(o.ids->substr(1));
-  auto file = AtomicFile::Create(*o.trace, inputs);
+  auto file = CreateTrace(o, model);
   if (!file.ok()) return file.status();
   std::vector<plan::TraceTrack> tracks;
   for (const auto& phase : report.phases)
@@ -120,17 +124,21 @@ Result<int> Profile(const ProfileChoice& o) {
     return bar->Callback();
   };
 
+  if (Status status = engine::CheckDepth(*model, options); !status.ok()) return status;
+  if (o.trace) {  // that it can be written shows better now than when all is measured
+    if (const auto writable = CreateTrace(o, *model); !writable.ok()) return writable.status();
+  }
   const auto context = MakeContext(o, *model, engine::TokensNeeded(*model, options));
   if (!context.ok()) return context.status();
   const auto report = engine::MeasureProfile(*model, context->ids, options);
   bar.reset();
   if (!report.ok()) return report.status();
-  if (o.trace) {
-    if (Status status = WriteTrace(o, *model, *report); !status.ok()) return status;
-  }
   const ProfileSubject subject{model->name(), model->threads(), options.depth, context->words};
   const Status status = Print(o.json ? ProfileJson(*report, subject) : ProfileTables(*report, subject));
+  // Each is written though the other could not be: measuring took its time.
+  const Status traced = o.trace ? WriteTrace(o, *model, *report) : Status();
   if (!status.ok()) return status;
+  if (!traced.ok()) return traced;
   return 0;
 }
 

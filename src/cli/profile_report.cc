@@ -314,8 +314,9 @@ void WritePhase(JsonWriter& json, const PhaseProfile& phase, double bandwidth) {
 
 std::string ProfileTables(const engine::ProfileReport& report, const ProfileSubject& subject) {
   const double bandwidth = report.read_bandwidth();
-  std::string text = fmt::format("{}, {} thread{}; context: {}\n", TerminalText(subject.model),
-                                 subject.threads, subject.threads == 1 ? "" : "s", subject.context);
+  std::string text =
+      fmt::format("{}, {} thread{}; context: {}\n", TerminalText(subject.model), subject.threads,
+                  subject.threads == 1 ? "" : "s", TerminalText(subject.context));
   if (bandwidth > 0) {
     const auto& limits = report.before ? *report.before : *report.after;
     text += fmt::format(

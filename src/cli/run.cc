@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/file.h"
 #include "cli/answer.h"
 #include "cli/conversation.h"
 #include "cli/generate.h"
@@ -137,6 +138,8 @@ Result<Resumed> Resume(const RunOptions& o, const Model& model) {
                                    o.chat, &resumed.words);
     if (!session.ok()) return session.status();
     resumed.session.emplace(std::move(*session));
+    // That it can be saved shows better now than when the text is there.
+    if (const auto writable = AtomicFile::Create(*o.session); !writable.ok()) return writable.status();
     status = o.chat ? ResumeChat(o, model, resumed) : ResumeText(o, model, resumed);
   } else {
     status = BeginSession(o, model, resumed);
@@ -251,7 +254,7 @@ Result<int> Run(const RunOptions& o) {
     auto made = Session::Create(*model, {.context = context, .check = o.check});
     if (!made.ok()) return made.status();
     session.emplace(std::move(*made));
-    if (o.session) {  // that it can be saved shows better now than when the text is there
+    if (o.session) {  // the same for a new file
       const Status saved = SaveSessionFile(*session, *o.session, {.conversation = o.chat});
       if (!saved.ok()) return saved;
     }
@@ -278,7 +281,10 @@ Result<int> Run(const RunOptions& o) {
   generate.max_tokens = max_tokens;
   generate.source = o.model.Source();
   if (text_out && !o.ignore_stop) generate.stop_ids = model->tokenizer().stop_ids();
-  const auto made = Generate(*session, *sampler, model->vocab_size(), prompt, generate, show);
+  // A text that is to go on by itself needs a token that the session has not read.
+  std::span<const int32_t> to_read = prompt;
+  if (o.session && !o.chat && max_tokens == 0) to_read = to_read.first(to_read.size() - 1);
+  const auto made = Generate(*session, *sampler, model->vocab_size(), to_read, generate, show);
   if (!made.ok()) return made.status();
 
   Status end;

@@ -19,7 +19,10 @@ uint64_t Read(const std::byte* from, size_t bytes) {
       sum[i] = _mm512_xor_si512(sum[i], _mm512_load_si512(from + half + at + i * 64));
   }
   for (int i = 1; i < 8; ++i) sum[0] = _mm512_add_epi64(_mm512_slli_epi64(sum[0], 1), sum[i]);
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(sum[0]));
+  uint64_t lanes[8], total = 0;  // unsigned: they wrap, which _mm512_reduce_add_epi64's signed sum may not
+  _mm512_storeu_si512(lanes, sum[0]);
+  for (const uint64_t lane : lanes) total += lane;
+  return total;
 }
 
 // What the compiler may neither foresee nor leave out.

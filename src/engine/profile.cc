@@ -143,14 +143,7 @@ class Measurement {
  private:
   Status Check() const {
     const int64_t needed = TokensNeeded(handle_, options_);
-    const int64_t made_for = hp_.context_length;
-    const int64_t end = options_.depth + std::max(options_.prefill ? PromptRows(hp_, options_) : 0,
-                                                  options_.decode ? DecodeTokens(hp_, options_) : 0);
-    if (options_.depth < 0 || (made_for > 0 && end > made_for)) {
-      return {Code::kBadInput,
-              fmt::format("a depth of {} and {} tokens measured there make {}; {} was made for {}",
-                          options_.depth, end - options_.depth, end, model_.data.name, made_for)};
-    }
+    if (Status status = CheckDepth(handle_, options_); !status.ok()) return status;
     if (static_cast<int64_t>(ids_.size()) < needed) {
       return {Code::kBadInput,
               fmt::format("{} tokens to fill the context with; {} are needed", ids_.size(), needed)};
@@ -344,6 +337,18 @@ int64_t TokensNeeded(const Model& model, const ProfileOptions& options) {
   const auto& hp = model.impl()->data.hparams;
   return options.depth +
          std::max(options.prefill ? PromptRows(hp, options) : 0, options.decode ? int64_t{1} : 0);
+}
+
+Status CheckDepth(const Model& model, const ProfileOptions& options) {
+  const auto& data = model.impl()->data;
+  const auto& hp = data.hparams;
+  const int64_t made_for = hp.context_length;
+  const int64_t end = options.depth + std::max(options.prefill ? PromptRows(hp, options) : 0,
+                                               options.decode ? DecodeTokens(hp, options) : 0);
+  if (options.depth >= 0 && (made_for == 0 || end <= made_for)) return {};
+  return {Code::kBadInput,
+          fmt::format("a depth of {} and {} tokens measured there make {}; {} was made for {}", options.depth,
+                      end - options.depth, end, data.name, made_for)};
 }
 
 Result<ProfileReport> MeasureProfile(const Model& model, std::span<const int32_t> ids,

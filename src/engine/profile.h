@@ -58,6 +58,8 @@ struct ProfileReport {
 Result<ProfileReport> MeasureProfile(const Model& model, std::span<const int32_t> ids,
                                      const ProfileOptions& options);
 
+// kBadInput for a depth the model was not made for; to be asked before so many ids are made.
+Status CheckDepth(const Model& model, const ProfileOptions& options);
 // Tokens that fill the context and make the prompt's piece.
 int64_t TokensNeeded(const Model& model, const ProfileOptions& options);
 

@@ -2,6 +2,11 @@
 #include "cli/session_option.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
 
 #include "cli/conversation.h"
 #include "tests/cli/program.h"
@@ -46,12 +51,14 @@ TEST(SessionOption, SeveralRunsGiveTheTextOfOne) {
   const auto whole = RunGlint({"run", "-m", model, "--ids", "5,9,200", "-n", "18", "--greedy"});
   ASSERT_EQ(whole.code, 0) << whole.err;
   std::string text;
-  for (int i = 0; i < 3; ++i) {
-    std::vector<std::string> arguments{"run", "-m", model, "--session", file, "-n", "6", "--greedy"};
+  // A run of no tokens, at the beginning or in between, leaves a text that goes on.
+  const std::vector<std::string> lengths{"0", "6", "0", "6", "0", "6"};
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    std::vector<std::string> arguments{"run", "-m", model, "--session", file, "-n", lengths[i], "--greedy"};
     if (i == 0) arguments.insert(arguments.end(), {"--ids", "5,9,200"});
     const auto part = RunGlint(arguments);
     ASSERT_EQ(part.code, 0) << part.err;
-    text += (i == 0 ? "" : " ") + part.out.substr(0, part.out.size() - 1);
+    if (lengths[i] != "0") text += (text.empty() ? "" : " ") + part.out.substr(0, part.out.size() - 1);
   }
   EXPECT_EQ(text + "\n", whole.out);
   // Damaged, of another model, of the other kind: refused, and left as they are.
@@ -63,6 +70,36 @@ TEST(SessionOption, SeveralRunsGiveTheTextOfOne) {
   EXPECT_TRUE(Has(cut.err, "cut off")) << cut.err;
   EXPECT_EQ(folder.Read("cut"), good.substr(0, good.size() / 2));
   EXPECT_EQ(folder.Read("s"), good);
+}
+
+TEST(SessionOption, AStoppedTextGoesOn) {
+  const TempDir folder;
+  const std::string file = folder.Path("s"), model = testing::MicroModel();
+  std::vector<std::string> arguments{"run", "-m", model,  "--session", file,    "--ids",
+                                     "5,9", "-n", "4000", "--greedy",  "--ctx", "4096"};
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], 1);
+    close(ends[0]), close(ends[1]);
+    testing::internal::Become(arguments, {});
+  }
+  close(ends[1]);
+  std::string shown;
+  char buffer[4096];
+  ssize_t got = read(ends[0], buffer, sizeof buffer);  // it has begun
+  kill(child, SIGINT);
+  for (; got > 0; got = read(ends[0], buffer, sizeof buffer)) shown.append(buffer, static_cast<size_t>(got));
+  close(ends[0]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 130) << status;
+  const auto rest = RunGlint({"run", "-m", model, "--session", file, "-n", "8", "--greedy"});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  const auto count = std::to_string(std::count(shown.begin(), shown.end(), ' ') + 1 + 8);
+  const auto whole = RunGlint({"run", "-m", model, "--ids", "5,9", "-n", count, "--greedy", "--ctx", "4096"});
+  EXPECT_EQ(shown.substr(0, shown.size() - 1) + " " + rest.out, whole.out);
 }
 
 TEST(SessionOption, AConversationGoesOn) {

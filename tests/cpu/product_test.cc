@@ -437,7 +437,7 @@ TEST_P(Elementwise, CombineAndActivationsHaveTheCanonicalBits) {
     const auto width = static_cast<size_t>(rng() % 300), terms = static_cast<size_t>(rng() % 20),
                rows = static_cast<size_t>(rng() % 10);
     const bool wild = repeat % 2;
-    const auto x = RandomRows(rng, width * 20 + 1, 20, wild), a = RandomRows(rng, 400, 20, wild);
+    const auto x = RandomRows(rng, width * 20 + 6, 20, wild), a = RandomRows(rng, 400, 20, wild);
     auto want = RandomRows(rng, (width + 1) * rows + 1, 20, wild), got = want;
     std::vector<int32_t> index(terms);
     for (auto& i : index) i = static_cast<int32_t>(rng() % 20);
