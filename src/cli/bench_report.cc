@@ -139,7 +139,10 @@ std::string BenchTable(const BenchReport& r) {
     align.erase(2, 1);
   }
   out += Aligned(rows, align);
-  if (several && r.analysis.comparisons > 0) {
+  const auto& cells = r.analysis.cells;
+  const bool any =
+      std::any_of(cells.begin(), cells.end(), [](const auto& cell) { return cell.ratio.has_value(); });
+  if (several && any) {
     out += fmt::format(
         "\nRatios of tokens/s, paired. With {:g} % confidence {}.\n", 100 * r.confidence,
         r.analysis.comparisons == 1

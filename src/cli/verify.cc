@@ -276,7 +276,8 @@ Work DeclareVerify(Options& options) {
       "one. Slow: "
       "the canonical stages are plain loops in one thread. --with and --without choose the plan; with --each "
       "and "
-      "--pairs what --with names is in every plan, and what --without names is not tried.");
+      "--pairs what --with names is in every plan, and what --without names is not tried ('all' names "
+      "none).");
   options.Examples(
       {"glint verify \"The king said\" -n 4", "glint verify -m model.gguf \"The king said\" --chunk 2",
        "glint verify --synthetic tiny --each", "glint verify --synthetic tiny --ids 1,2,3 --pairs --json"});

@@ -38,6 +38,16 @@ void RmsNorm(const Kernels& kernels, const float* x, model::Vector w, float eps,
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
 }
 
+void SublayerNorm(const StepContext& c, model::Vector w) {
+  const int64_t d = c.hp.hidden;
+  const float* const in =
+      c.Floats(c.pass == plan::Pass::kTrunk ? plan::Slot::kCollapsed : plan::Slot::kResidual);
+  float* const out = c.Floats(plan::Slot::kX);
+  c.Parallel(c.rows, 1, [&](int64_t begin, int64_t end, Scratch&) {
+    for (int64_t r = begin; r < end; ++r) RmsNorm(*c.how.kernels, in + r * d, w, c.hp.rms_eps, out + r * d);
+  });
+}
+
 void DecodeRow(const model::Matrix& w, int64_t row, float* out) {
   quant::Find(w.type)->decode(w.Row(0, row), out, static_cast<size_t>(w.columns));
   for (int64_t i = 0; w.scales && i < w.columns; ++i) out[i] *= w.scales[0];

@@ -125,6 +125,8 @@ class Operand {
 
 // y[i] = (x[i] * r) * w[i] with r = 1 / sqrt(Dot16(x, x) / n + eps). In place is allowed.
 void RmsNorm(const Kernels& kernels, const float* x, model::Vector w, float eps, float* y);
+// The norm before a sublayer: collapsed (MTP: residual) -> x, row by row.
+void SublayerNorm(const StepContext& c, model::Vector w);
 // 1 / sqrt(Dot16(x, x) / n + eps)
 float InverseRms(const Kernels& kernels, const float* x, int64_t n, float eps);
 // Decodes row `row` of slice 0.

@@ -39,7 +39,7 @@ std::vector<Stage> AllBut(Stage left_out) {
   return stages;
 }
 
-// All levers here reproduce the canonical bits; tests/cpu/levers_test.cc holds each to it.
+// These reproduce the canonical bits; tests/cpu/pass_test.cc holds each to it, on and off.
 Lever Modifier(std::string_view name, std::vector<Stage> covers, int min_rows, bool available,
                std::string_view summary) {
   return {name, Lever::Kind::kModifier, std::move(covers), true, 0, true, min_rows, 0, available, summary};
@@ -48,7 +48,7 @@ Lever Replace(std::string_view name, Stage stage, int min_rows, std::string_view
   return {name, Lever::Kind::kReplace, {stage}, true, 0, true, min_rows, 0, true, summary};
 }
 
-// Off by default.
+// Other bits, within `tolerance` of the canonical ones, so off by default; `glint verify --with NAME` holds it to that.
 Lever Tolerant(std::string_view name, std::vector<Stage> covers, double tolerance, std::string_view summary) {
   return {name, Lever::Kind::kModifier, std::move(covers), false, tolerance, false, 1, 0, true, summary};
 }
