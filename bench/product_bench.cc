@@ -61,7 +61,7 @@ void Measure(const Kernels& kernels, quant::Type type, int64_t batch) {
   for (auto& v : x) v = normal(rng);
   std::vector<float> sample(static_cast<size_t>(columns));
   for (auto& v : sample) v = normal(rng);
-  format.encode(sample.data(), buffer.data(), sample.size());
+  format.encode(sample.data(), nullptr, buffer.data(), sample.size());
   for (size_t r = 1; r < static_cast<size_t>(rows); ++r)
     std::memcpy(buffer.data() + r * row_bytes, buffer.data(), row_bytes);
 

@@ -37,7 +37,12 @@ namespace {
 
 template <class F>
 constexpr Format Float(Type type, std::string_view name) {
-  return {type, name, F::kWeights, F::kBytes, F::Decode, F::Encode};
+  Format format{type, name, F::kWeights, F::kBytes, F::Decode};
+  // Every weight is rounded to the nearest by itself, so that importance decides nothing.
+  format.encode = [](const float* in, const float*, std::byte* blocks, size_t weights) {
+    F::Encode(in, blocks, weights);
+  };
+  return format;
 }
 
 // What a block stands for: scale * code, exact in float, plus the minimum, rounded once; every format's file says so of its own.
@@ -57,8 +62,9 @@ template <class F>
 constexpr Format Integer(Type type, std::string_view name) {
   Format format{type, name, F::kWeights, F::kBytes, Decode<F>, nullptr, F::kUnit, F::kMinima, F::Unpack};
   if constexpr (requires { F::Encode; }) {
-    format.encode = [](const float* in, std::byte* blocks, size_t weights) {
-      for (size_t i = 0; i < weights; i += F::kWeights, blocks += F::kBytes) F::Encode(in + i, blocks);
+    format.encode = [](const float* in, const float* importance, std::byte* blocks, size_t weights) {
+      for (size_t i = 0; i < weights; i += F::kWeights, blocks += F::kBytes)
+        F::Encode(in + i, importance == nullptr ? nullptr : importance + i, blocks);
     };
   }
   return format;

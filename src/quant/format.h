@@ -66,8 +66,9 @@ struct Format {
   // `weights` is a multiple of block_weights; pointers to blocks need no alignment. decode is the definition.
   void (*decode)(const std::byte* blocks, float* out, size_t weights) = nullptr;
   // Rounds to the format as well as this format's file says; NaN and infinity in `in` are the caller's to refuse. Null where
-  // there is no encoder yet.
-  void (*encode)(const float* in, std::byte* blocks, size_t weights) = nullptr;
+  // there is no encoder yet. importance: [weights], what an error of each weight costs: sum importance (in - decoded)^2 is kept
+  // small; finite, not negative; null: all the same.
+  void (*encode)(const float* in, const float* importance, std::byte* blocks, size_t weights) = nullptr;
   // Integer formats only (null for F32, F16, BF16): unit is 16 or 32.
   size_t unit = 0;
   bool minima = false;  // whether the canonical product has the second fma of a unit

@@ -61,7 +61,7 @@ struct Q4_K {
 
   // Per unit a scale and a minimum are fitted, then both are rounded under their super scales; of the 25 roundings around the
   // fitted pair the one with the least error after rounding the codes is stored.
-  static void Encode(const float* in, std::byte* out) {
+  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
     Block b{};
     Fit fit[kUnits];
     float largest_scale = 0, largest_minimum = 0;

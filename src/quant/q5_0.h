@@ -37,7 +37,7 @@ struct Q5_0 {
   }
 
   // The scale that FitScale finds, rounded to half; codes are the nearest multiples of it.
-  static void Encode(const float* in, std::byte* out) {
+  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
     Block b{};
     b.scale = ScaleToHalf(FitScale<kWeights>(in, -16, 15));
     const float inverse = SafeInverse(HalfToFloat(b.scale));

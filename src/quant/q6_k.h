@@ -53,7 +53,7 @@ struct Q6_K {
   }
 
   // Per unit the scale that FitScale finds; the largest of them becomes 127 steps (or -128) of the super scale.
-  static void Encode(const float* in, std::byte* out) {
+  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
     Block b{};
     float fitted[kUnits], largest = 0;
     for (size_t u = 0; u < kUnits; ++u) {

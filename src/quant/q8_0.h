@@ -33,7 +33,7 @@ struct Q8_0 {
 
   // scale = the half nearest to max / 127 (the next one up where halves are so coarse that 127 steps would fall short of the
   // maximum by more than half a step); codes are the nearest multiples of the scale as stored.
-  static void Encode(const float* in, std::byte* out) {
+  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
     Block b;
     float max = 0;
     for (size_t i = 0; i < kWeights; ++i) max = std::fmax(max, std::fabs(in[i]));

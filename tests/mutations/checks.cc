@@ -290,7 +290,7 @@ struct Product {
     row_bytes = static_cast<size_t>(columns) / format.block_weights * format.block_bytes;
     blocks.resize(row_bytes * kRows);
     for (int64_t r = 0; r < kRows; ++r)
-      format.encode(weights.data() + r * columns, blocks.data() + static_cast<size_t>(r) * row_bytes,
+      format.encode(weights.data() + r * columns, nullptr, blocks.data() + static_cast<size_t>(r) * row_bytes,
                     static_cast<size_t>(columns));
     x.resize(static_cast<size_t>(columns));
     for (float& v : x) v = normal(rng) + 0.25f;

@@ -45,7 +45,7 @@ struct Encoded {
 
 Encoded Encode(const Format& format, const std::vector<float>& x) {
   Encoded out{Bytes(x.size() / format.block_weights * format.block_bytes), std::vector<float>(x.size(), NAN)};
-  format.encode(x.data(), out.bytes.data(), x.size());
+  format.encode(x.data(), nullptr, out.bytes.data(), x.size());
   format.decode(out.bytes.data(), out.decoded.data(), x.size());
   return out;
 }

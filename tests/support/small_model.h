@@ -43,7 +43,7 @@ struct SmallModel {
     if (quantised && columns % 32 == 0) {
       const auto bytes = static_cast<size_t>(columns) / 32 * q8->block_bytes;
       auto& b = blocks.emplace_back(bytes * static_cast<size_t>(rows * slices));
-      q8->encode(v.data(), b.data(), v.size());
+      q8->encode(v.data(), nullptr, b.data(), v.size());
       m.type = quant::Type::kQ8_0;
       m.data = b.data();
       m.row_bytes = bytes;

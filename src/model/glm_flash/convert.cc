@@ -221,7 +221,7 @@ class Conversion {
               }
               continue;
             }
-            format_.encode(row, encoded.data() + r * row_bytes, static_cast<size_t>(columns));
+            format_.encode(row, nullptr, encoded.data() + r * row_bytes, static_cast<size_t>(columns));
           }
         });
         if (const int64_t at = bad.load(); at < rows * columns)

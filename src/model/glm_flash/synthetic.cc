@@ -113,7 +113,7 @@ Pool MakePool(const quant::Format& format, float deviation, uint64_t seed) {
   std::vector<float> weights(kPool * pool.chunk_weights);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = deviation * Normal(key, i);
   pool.bytes.resize(kPool * pool.chunk_bytes);
-  format.encode(weights.data(), pool.bytes.data(), weights.size());
+  format.encode(weights.data(), nullptr, pool.bytes.data(), weights.size());
   return pool;
 }
 
