@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 
 #include "base/file.h"
@@ -32,7 +33,8 @@ struct BenchOptions {
   std::vector<std::string> arm_texts;
   std::vector<ArmChoice> arms;  // of arm_texts, while parsing
   std::optional<std::string> depths, file, csv, plot;
-  std::optional<int64_t> prefill, decode, blocks, warmup, seed;
+  std::optional<int64_t> prefill, decode, blocks, warmup;
+  std::optional<uint64_t> seed;
   std::optional<double> confidence, seconds;
   bool json = false, limits = false;
 };
@@ -157,11 +159,9 @@ Result<std::vector<engine::BenchArm>> MakeArms(const BenchOptions& o, const std:
   std::vector<engine::BenchArm> arms;
   for (size_t i = 0; i < models.size(); ++i) {
     const ArmChoice& choice = o.arms[i];
-    auto tokens =
-        o.file
-            ? TextTokens(models[i], text, *o.file, settings.Context())
-            : Result<std::vector<int32_t>>(engine::RandomTokens(settings.Context(), models[i].usable_vocab(),
-                                                                static_cast<uint64_t>(o.seed.value_or(1))));
+    auto tokens = o.file ? TextTokens(models[i], text, *o.file, settings.Context())
+                         : Result<std::vector<int32_t>>(engine::RandomTokens(
+                               settings.Context(), models[i].usable_vocab(), o.seed.value_or(1)));
     if (!tokens.ok()) return tokens.status();
     arms.push_back({.name = choice.name,
                     .model = models[i],
@@ -244,6 +244,12 @@ Status MeasureLimits(const std::vector<engine::BenchArm>& arms, std::vector<Benc
 
 // ---- files
 
+bool SameFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  const auto whole = [&](const std::string& path) { return std::filesystem::weakly_canonical(path, error); };
+  return a == b || whole(a) == whole(b);
+}
+
 // Opened before the work, so that a place that can't be written to shows before an hour has gone by.
 struct Output {
   std::optional<AtomicFile> file;
@@ -299,9 +305,12 @@ Result<int> Bench(const BenchOptions& o) {
   report.run = std::move(*run);
   report.analysis = engine::Analyse(report.run, *settings, static_cast<int>(arms->size()), report.confidence);
 
-  Status status = Print(o.json ? BenchJson(report) : BenchTable(report));
-  if (status.ok() && o.csv) status = csv.Write(BenchCsv(report));
+  // The files first: what was measured is not lost with a pipe that closed.
+  Status status;
+  if (o.csv) status = csv.Write(BenchCsv(report));
   if (status.ok() && o.plot) status = plot.Write(BenchPlot(report));
+  const Status printed = Print(o.json ? BenchJson(report) : BenchTable(report));
+  if (status.ok()) status = printed;
   if (!status.ok()) return status;
   return report.run.complete ? 0 : InterruptExitCode();
 }
@@ -328,7 +337,7 @@ Work DeclareBench(Options& options) {
   options.Value("-f,--file", "FILE", &o->file,
                 "A text to fill the context with and to read ('-' is stdin), from its beginning again where "
                 "it ends; without it random token ids");
-  options.Value("--seed", "N", &o->seed, 0, INT64_MAX, "Of the random token ids; without it 1");
+  options.Value("--seed", "N", &o->seed, "Of the random token ids; without it 1");
   options.Group("Comparing");
   options.List("--arm", "\"NAME: FLAGS\"", &o->arm_texts,
                "Something to compare, once for each: the flags are those of Model and Execution; what they "
@@ -362,7 +371,8 @@ Work DeclareBench(Options& options) {
     }
     if (o->blocks && o->seconds) return {Code::kBadInput, "give --blocks or --seconds, not both"};
     if (o->file && o->seed) return {Code::kBadInput, "--seed is of random ids, and -f gives a text"};
-    if (o->csv && o->plot && *o->csv == *o->plot) return {Code::kBadInput, "--csv and --plot name one file"};
+    if (o->csv && o->plot && SameFile(*o->csv, *o->plot))
+      return {Code::kBadInput, "--csv and --plot name one file"};
     auto arms = ParseArms(o->arm_texts, o->common);
     if (!arms.ok()) return arms.status();
     o->arms = std::move(*arms);

@@ -31,8 +31,9 @@ constexpr std::string_view kHelp =
     "  /help                  this text\n"
     "  /reset                 forget the conversation\n"
     "  /stats                 tokens, speed and memory\n"
-    "  /save FILE             keep the conversation and all that was read of it in a file\n"
-    "  /load FILE             go on with the conversation of a file\n"
+    "  /save FILE             keep the conversation and all that was read of it in a file (/save! FILE "
+    "replaces one)\n"
+    "  /load FILE             go on with the conversation of a file; that of --session is saved first\n"
     "  /think low|high|max    how much the model should reason, from the next answer on\n"
     "  /exit                  leave; Ctrl-D does too\n"
     "Ctrl-C stops an answer. A paste of several lines is one message.\n"
@@ -58,14 +59,17 @@ class Chat {
         sampling_(std::move(sampling)),
         session_(std::move(session)),
         editor_(HistoryPath()),
-        effort_(choice.think.value_or("")) {
+        effort_(choice.think.value_or("")),
+        file_(choice.session) {
     Forget();
   }
 
   Result<int> Talk();
   // Replaces the conversation by that of a file; after an error it is as it was.
   Status Load(const std::string& path);
-  Status Save(const std::string& path) const;
+  Status Save(const std::string& path);
+  // In the file of --session, if the conversation is still that one's.
+  Status SaveInOwnFile() { return file_ ? Save(*file_) : Status(); }
   // --system opens a conversation that was loaded empty; one that has begun has its own.
   Status Introduce();
 
@@ -74,7 +78,9 @@ class Chat {
   Next ReadMessage(std::string* message);
   Status Command(const std::string& line);
   Status Answer(const std::string& message);
-  std::string FileOf(const std::string& argument) const;
+  Status SaveOnCommand(const std::string& path, bool replace);
+  Status LoadOnCommand(const std::string& path);
+  bool Ours(const std::string& path) const;
   Status BringSessionTo(const std::vector<ChatPart>& parts, std::vector<int32_t>* append);
   void Note(const std::string& text) const { PrintError(TerminalText(text) + "\n"); }
   void Forget();
@@ -87,6 +93,8 @@ class Chat {
   Session session_;
   LineEditor editor_;
   std::string effort_;
+  std::optional<std::string> file_;  // --session's, until another conversation is loaded
+  std::vector<std::string> ours_;    // files that were loaded from or saved to: they may be replaced unasked
   std::vector<Message> messages_;
   std::deque<CheckpointId> checkpoints_;
   uint64_t answers_ = 0;  // over the whole program: /reset does not bring the same draws back
@@ -146,13 +154,13 @@ Status Chat::Command(const std::string& line) {
     Note("(a new conversation)");
   } else if (name == "/stats") {
     Stats();
-  } else if (name == "/save" || name == "/load") {
-    const std::string path = FileOf(argument);
+  } else if (name == "/save" || name == "/save!" || name == "/load") {
+    const std::string path = argument.empty() ? file_.value_or("") : argument;
     if (path.empty()) {
       Note(name + " takes the name of a file");
       return {};
     }
-    return name == "/save" ? Save(path) : Load(path);
+    return name == "/load" ? LoadOnCommand(path) : SaveOnCommand(path, name == "/save!");
   } else if (name == "/think") {
     if (!IsEffort(argument)) {
       Note("/think takes low, high or max; now it is " + (effort_.empty() ? "max" : effort_));
@@ -162,21 +170,45 @@ Status Chat::Command(const std::string& line) {
     }
   } else {
     const std::string meant =
-        Nearest(name, {"/help", "/reset", "/stats", "/save", "/load", "/think", "/exit"});
+        Nearest(name, {"/help", "/reset", "/stats", "/save", "/save!", "/load", "/think", "/exit"});
     Note(fmt::format("unknown command {}{}", name,
                      meant.empty() ? "; /help lists them" : "; did you mean " + meant + "?"));
   }
   return {};
 }
 
-// Without an argument it is --session's.
-std::string Chat::FileOf(const std::string& argument) const {
-  return argument.empty() ? choice_.session.value_or("") : argument;
+bool Chat::Ours(const std::string& path) const {
+  return std::any_of(ours_.begin(), ours_.end(), [&](const std::string& ours) {
+    std::error_code error;
+    return ours == path || std::filesystem::equivalent(ours, path, error);
+  });
 }
 
-Status Chat::Save(const std::string& path) const {
+// Another conversation's file is not lost to a slip of the name.
+Status Chat::SaveOnCommand(const std::string& path, bool replace) {
+  std::error_code error;
+  if (!replace && !Ours(path) && std::filesystem::exists(path, error)) {
+    return {Code::kBadInput, fmt::format("{} exists; /save! {} replaces it", path, path)};
+  }
+  return Save(path);
+}
+
+Status Chat::LoadOnCommand(const std::string& path) {
+  std::error_code error;
+  const bool own = file_ && (*file_ == path || std::filesystem::equivalent(*file_, path, error));
+  if (own || !file_) return Load(path);  // its own: back to what was saved last
+  const std::string left = *file_;
+  if (Status status = Save(left); !status.ok()) return status;
+  if (Status status = Load(path); !status.ok()) return status;
+  file_.reset();
+  Note(fmt::format("(what was said before is in {}; this conversation is kept only by /save)", left));
+  return {};
+}
+
+Status Chat::Save(const std::string& path) {
   const Status status =
       SaveSessionFile(session_, path, {.conversation = true, .messages = messages_, .effort = effort_});
+  if (status.ok() && !Ours(path)) ours_.push_back(path);
   if (status.ok() && editor_.interactive())
     Note(fmt::format("(saved: {} tokens)", Grouped(static_cast<uint64_t>(session_.position()))));
   return status;
@@ -188,6 +220,7 @@ Status Chat::Load(const std::string& path) {
       model_, path, {.context = choice_.context.value_or(0), .check = choice_.check}, true, &words);
   if (!session.ok()) return session.status();
   session_ = std::move(*session);
+  if (!Ours(path)) ours_.push_back(path);
   checkpoints_.clear();
   last_.reset();
   messages_ = std::move(words.messages);
@@ -356,7 +389,7 @@ Result<int> Run(const ChatChoice& choice) {
   }
   auto code = chat.Talk();
   if (!code.ok() && code.status().code() == Code::kDevice) return code;
-  const Status saved = chat.Save(*choice.session);
+  const Status saved = chat.SaveInOwnFile();
   return code.ok() && !saved.ok() ? Result<int>(saved) : code;
 }
 

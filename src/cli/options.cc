@@ -236,6 +236,19 @@ void Options::Value(const std::string& names, const std::string& placeholder, st
   impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+void Options::Value(const std::string& names, const std::string& placeholder, std::optional<uint64_t>* value,
+                    const std::string& help) {
+  const Take take = [value](const std::string& text) -> std::string {
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || text.empty())
+      return fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+    *value = number;
+    return {};
+  };
+  impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
 void Options::List(const std::string& names, const std::string& placeholder, std::vector<std::string>* values,
                    const std::string& help) {
   impl_->Add(names, placeholder, help, Collect(values))

@@ -35,6 +35,9 @@ class Options {
              int64_t low, int64_t high, const std::string& help);
   void Value(const std::string& names, const std::string& placeholder, std::optional<double>* value,
              double low, double high, const std::string& help);
+  // Whole numbers of 64 bits without a sign: seeds.
+  void Value(const std::string& names, const std::string& placeholder, std::optional<uint64_t>* value,
+             const std::string& help);
   // May be given several times.
   void List(const std::string& names, const std::string& placeholder, std::vector<std::string>* values,
             const std::string& help);

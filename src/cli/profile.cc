@@ -28,7 +28,8 @@ constexpr int64_t kUsualDepth = 256;
 struct ProfileChoice {
   ModelChoice model;
   std::optional<std::string> ids, file, only, trace;
-  std::optional<int64_t> depth, rows, tokens, rounds, seed;
+  std::optional<int64_t> depth, rows, tokens, rounds;
+  std::optional<uint64_t> seed;
   std::vector<std::string> ablate, repeat;
   bool per_layer = false, json = false, no_limits = false;
 };
@@ -43,7 +44,7 @@ Result<Context> MakeContext(const ProfileChoice& o, const Model& model, int64_t 
   Context context;
   const auto count = static_cast<size_t>(needed);
   if (!o.ids && !o.file) {
-    const auto seed = static_cast<uint64_t>(o.seed.value_or(1));
+    const uint64_t seed = o.seed.value_or(1);
     const auto vocab = static_cast<uint64_t>(model.usable_vocab());
     for (size_t i = 0; i < count; ++i)
       context.ids.push_back(static_cast<int32_t>(engine::Draw64(seed, i) % vocab));
@@ -153,7 +154,7 @@ Work DeclareProfile(Options& options) {
       "-f,--file", "FILE", &o->file,
       "A text to fill the context with ('-' is stdin), over and over if it is short; without it random ids");
   options.Value("--ids", "LIST", &o->ids, "Token ids to fill it with: 1,2,3 or @FILE");
-  options.Value("--seed", "N", &o->seed, 0, INT64_MAX, "Of the random ids; without it 1");
+  options.Value("--seed", "N", &o->seed, "Of the random ids; without it 1");
   options.Value("--only", "prefill|decode", &o->only, "Measure only a piece of a prompt, or only decoding");
   options.Value("--rows", "N", &o->rows, 1, engine::kChunkRows,
                 "Tokens of the piece of a prompt; without it 256, cut so that it ends on the grid of 16");

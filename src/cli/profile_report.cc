@@ -154,6 +154,7 @@ std::string PriceTable(const PhaseProfile& phase, const std::vector<Price>& pric
                                : ""});
     }
     text += table.Text();
+    if (phase.repetitions == 1) text += "one round: prices without a spread, for which --rounds 5 or more\n";
   } else {
     text += "\n";
   }

@@ -217,6 +217,19 @@ std::string Json(const RunOptions& o, const Model& model, std::span<const int32_
   return json.EndObject().Take();
 }
 
+// What --session is to hold: the words of `text`, prompt and all, of which the session has read a part, or of the answer.
+Status KeepSession(const RunOptions& o, const Session& session, KeptWords words,
+                   std::span<const int32_t> text, const Answer* answer, bool asked) {
+  if (!o.chat) {
+    words.unread = Unread(session, text);
+  } else if (asked) {
+    words.messages.push_back(MakeMessage(Role::kAssistant, answer->content(), answer->reasoning()));
+  } else {
+    words.messages.pop_back();
+  }
+  return SaveSessionFile(session, *o.session, words);
+}
+
 Result<int> Run(const RunOptions& o) {
   const auto model = o.model.Open();
   if (!model.ok()) return model.status();
@@ -271,6 +284,7 @@ Result<int> Run(const RunOptions& o) {
   if (text_out) answer.emplace(model->tokenizer(), prompt, style);
   bool first = true;
   const auto show = [&](int32_t id) -> Status {
+    text_ids.push_back(id);
     if (answer) return answer->Push(id);
     if (o.json) return {};
     const std::string separated = fmt::format("{}{}", first ? "" : " ", id);
@@ -285,27 +299,24 @@ Result<int> Run(const RunOptions& o) {
   std::span<const int32_t> to_read = prompt;
   if (o.session && !o.chat && max_tokens == 0) to_read = to_read.first(to_read.size() - 1);
   const auto made = Generate(*session, *sampler, model->vocab_size(), to_read, generate, show);
-  if (!made.ok()) return made.status();
+  const Answer* const said = answer ? &*answer : nullptr;
+  if (!made.ok()) {
+    // Nobody reads on; what was made until then is worth keeping. What --check refused is not.
+    if (o.session && made.status().code() == Code::kIo)
+      (void)KeepSession(o, *session, std::move(resumed->words), text_ids, said, true);
+    return made.status();
+  }
 
   Status end;
   if (answer)
     end = answer->Finish();
   else if (!o.json && !first)
     end = Print("\n");
-  if (end.ok() && o.json) end = Print(Json(o, *model, prompt, *made, *settings, answer ? &*answer : nullptr));
+  if (end.ok() && o.json) end = Print(Json(o, *model, prompt, *made, *settings, said));
   if (o.session) {
-    KeptWords& words = resumed->words;
-    if (o.chat) {
-      // A question that was stopped before its answer began was not asked.
-      if (made->reason == StopReason::kInterrupted && made->ids.empty())
-        words.messages.pop_back();
-      else
-        words.messages.push_back(MakeMessage(Role::kAssistant, answer->content(), answer->reasoning()));
-    } else {
-      text_ids.insert(text_ids.end(), made->ids.begin(), made->ids.end());
-      words.unread = Unread(*session, text_ids);
-    }
-    const Status saved = SaveSessionFile(*session, *o.session, words);
+    // A question that was stopped before its answer began was not asked.
+    const bool asked = made->reason != StopReason::kInterrupted || !made->ids.empty();
+    const Status saved = KeepSession(o, *session, std::move(resumed->words), text_ids, said, asked);
     if (end.ok()) end = saved;
   }
   if (!end.ok()) return end;

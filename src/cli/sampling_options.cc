@@ -47,7 +47,7 @@ void SamplingChoice::Declare(Options& options) {
                 "Subtracted for each time it was generated");
   options.List("--logit-bias", "ID=VALUE", &logit_bias,
                "Added to a token's logit; -inf bans it; may be repeated");
-  options.Value("--seed", "N", &seed, 0, INT64_MAX,
+  options.Value("--seed", "N", &seed,
                 "The same seed gives the same text; without it a random one, which is shown");
   options.Flag("--greedy", &greedy, "Always the likeliest token; the same as --temp 0");
   options.Check([this]() -> Status {
@@ -89,7 +89,7 @@ Result<SamplerOptions> SamplingChoice::Resolve(const Model& model) const {
   }
   o.logit_bias = std::move(*biases);
   // Short enough to be typed again.
-  o.seed = seed ? static_cast<uint64_t>(*seed) : std::random_device{}() % 1000000000u;
+  o.seed = seed ? *seed : std::random_device{}() % 1000000000u;
   return o;
 }
 

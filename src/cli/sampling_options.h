@@ -12,7 +12,8 @@ namespace glint::cli {
 
 struct SamplingChoice {
   std::optional<double> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-  std::optional<int64_t> top_k, seed;
+  std::optional<int64_t> top_k;
+  std::optional<uint64_t> seed;
   std::vector<std::string> logit_bias;  // "ID=VALUE"
   bool greedy = false;
 

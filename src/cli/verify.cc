@@ -286,6 +286,7 @@ Work DeclareVerify(Options& options) {
     if ((o->prompt ? 1 : 0) + (o->file ? 1 : 0) + (o->ids ? 1 : 0) > 1) {
       return {Code::kBadInput, "give the prompt once: as an argument, with -f or with --ids"};
     }
+    if (o->prompt && o->prompt->empty()) return {Code::kBadInput, "the prompt is empty"};
     return {};
   });
   return [o] { return VerifyModel(*o); };

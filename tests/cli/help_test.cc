@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/cli/program.h"
+#include "tests/support/sanitizers.h"
 
 namespace glint::cli {
 namespace {
@@ -69,6 +70,10 @@ TEST(Help, UsageErrorsExitWithTwoAndSuggest) {
       {{"bench", "--ctx", ","}, "--ctx: the list is empty"},
       {{"bench", "--prefill", "0", "--decode", "0"}, "nothing to measure"},
       {{"bench", "--blocks", "3", "--seconds", "1"}, "not both"},
+      {{"bench", "--csv", "x", "--plot", "./x"}, "name one file"},
+      {{"verify", ""}, "the prompt is empty"},
+      {{"run", "x", "--seed", "18446744073709551616"}, "a whole number from 0 to 18446744073709551615"},
+      {{"run", "x", "--seed", "-1"}, "a whole number from 0"},
       {{"bench", "--arm", "fast: --theads 2"},
        "arm 'fast': unknown option --theads; did you mean --threads?"},
       {{"tokenize", "--json", "--ids", "x"}, "not both"},
@@ -162,6 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, HelpOf, ::testing::ValuesIn(kCommands),
                          [](const auto& command) { return command.param; });
 
 // Every example in the help text is run as it stands, in an empty folder; the placeholders for a user's own files are given.
+// Under a sanitizer what measures the embedded model (minutes there) measures a smaller one.
 TEST_P(HelpOf, TheExamplesWork) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
   const std::string command = GetParam();
@@ -181,6 +187,8 @@ TEST_P(HelpOf, TheExamplesWork) {
   std::istringstream lines(help.substr(examples));
   for (std::string example; std::getline(lines, example);) {
     if (!example.starts_with("  ") || example.starts_with("  python3")) continue;  // that one needs numpy
+    const bool measures = command == "bench" || command == "profile";
+    if (test::kAnySanitizer && measures && !Has(example, "--synthetic")) example += " --synthetic tiny";
     SCOPED_TRACE(example);
     const std::string model =
         command == "convert" ? "rm -f model.gguf" : "cp -f '" + testing::StoriesModel() + "' model.gguf";

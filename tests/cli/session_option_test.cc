@@ -102,6 +102,21 @@ TEST(SessionOption, AStoppedTextGoesOn) {
   EXPECT_EQ(shown.substr(0, shown.size() - 1) + " " + rest.out, whole.out);
 }
 
+// A reader that leaves (head, a closed pager) ends the program, not the text.
+TEST(SessionOption, ATextNobodyReadsOnIsKept) {
+  const TempDir folder;
+  const std::string file = folder.Path("s"), model = testing::MicroModel();
+  const auto unread = RunGlint({"run", "-m", model, "--session", file, "--ids", "5,9", "-n", "8", "--greedy"},
+                               {.no_stdout = true});
+  EXPECT_EQ(unread.code, 1);
+  EXPECT_TRUE(Has(unread.err, "stdout")) << unread.err;
+  const auto rest = RunGlint({"run", "-m", model, "--session", file, "-n", "8", "--greedy"});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  const auto whole = RunGlint({"run", "-m", model, "--ids", "5,9", "-n", "9", "--greedy"});
+  // The first token was made and not shown.
+  EXPECT_EQ(rest.out, whole.out.substr(whole.out.find(' ') + 1));
+}
+
 TEST(SessionOption, AConversationGoesOn) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
   const TempDir folder;
@@ -127,6 +142,31 @@ TEST(SessionOption, AConversationGoesOn) {
   EXPECT_EQ(commands.code, 0) << commands.err;
   EXPECT_EQ(commands.out, whole.out);
   EXPECT_EQ(RunGlint(plain, {.input = "/load " + folder.Path("none") + "\n"}).code, 1);
+}
+
+TEST(SessionOption, NoConversationIsLostToASlip) {
+  if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
+  const TempDir folder;
+  const std::string own = folder.Path("own"), other = folder.Path("other");
+  const std::vector<std::string> plain{"chat", "--greedy", "-n", "4"};
+  ASSERT_EQ(RunGlint(plain, {.input = "One.\n/save " + other + "\nTwo.\n/save " + other + "\n"}).code, 0);
+  const std::string kept = folder.Read("other");
+  // A file of somebody else is not replaced, unless it is asked for.
+  const auto refused = RunGlint(plain, {.input = "Three.\n/save " + other + "\n"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_TRUE(Has(refused.err, "exists; /save! ")) << refused.err;
+  EXPECT_EQ(folder.Read("other"), kept);
+  // Loading another conversation keeps that of --session, and does not end up in its file.
+  std::vector<std::string> sessions = plain;
+  sessions.insert(sessions.end(), {"--session", own});
+  const auto loaded = RunGlint(sessions, {.input = "Four.\n/load " + other + "\nFive.\n"});
+  ASSERT_EQ(loaded.code, 0) << loaded.err;
+  EXPECT_TRUE(Has(loaded.err, "kept only by /save")) << loaded.err;
+  EXPECT_EQ(folder.Read("other"), kept);
+  const auto stats = RunGlint(sessions, {.input = "/stats\n"});
+  EXPECT_TRUE(Has(stats.err, "1 turn; ")) << stats.err;
+  ASSERT_EQ(RunGlint(plain, {.input = "Six.\n/save! " + other + "\n"}).code, 0);
+  EXPECT_NE(folder.Read("other"), kept);
 }
 
 }  // namespace

@@ -11,4 +11,10 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kAnySanitizer = true;
+#else
+inline constexpr bool kAnySanitizer = kThreadSanitizer;
+#endif
+
 }  // namespace glint::test
