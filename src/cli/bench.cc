@@ -246,7 +246,10 @@ Status MeasureLimits(const std::vector<engine::BenchArm>& arms, std::vector<Benc
 
 bool SameFile(const std::string& a, const std::string& b) {
   std::error_code error;
-  const auto whole = [&](const std::string& path) { return std::filesystem::weakly_canonical(path, error); };
+  // Made absolute first: of a path of which nothing exists weakly_canonical leaves a relative one.
+  const auto whole = [&](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  };
   return a == b || whole(a) == whole(b);
 }
 
