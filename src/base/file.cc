@@ -38,10 +38,14 @@ Code CodeOf(int error) {
   }
 }
 
-Status SystemError(const std::string& path, std::string_view what, int error = errno) {
+}  // namespace
+
+Status SystemError(const std::string& path, std::string_view what, int error) {
   return {CodeOf(error),
           fmt::format("{}: {}: {}", Printable(path), what, std::generic_category().message(error))};
 }
+
+namespace {
 
 struct Descriptor {
   int fd = -1;
@@ -73,7 +77,9 @@ Result<OpenedFile> OpenRegular(const std::string& path) {
   return file;
 }
 
-// Follows symlinks at the last component, whether or not the end exists: that is the name to rename to.
+}  // namespace
+
+// That is the name to rename to.
 Result<std::string> FollowLinks(std::string path) {
   for (int hops = 0; hops < 40; ++hops) {
     struct stat status {};
@@ -90,6 +96,8 @@ Result<std::string> FollowLinks(std::string path) {
   }
   return SystemError(path, "cannot follow", ELOOP);
 }
+
+namespace {
 
 constexpr std::string_view kTemporaryBegin = ".glint-", kTemporaryEnd = ".tmp";
 constexpr time_t kStaleSeconds = 3600;
@@ -123,7 +131,9 @@ void RemoveStale(int directory) {
   }
 }
 
-Status WriteAll(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
+}  // namespace
+
+Status WriteAllAt(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), size_t{1} << 30);
     const ssize_t n = pwrite(fd, bytes.data(), piece, static_cast<off_t>(offset));
@@ -137,8 +147,6 @@ Status WriteAll(int fd, uint64_t offset, std::span<const std::byte> bytes, const
   }
   return {};
 }
-
-}  // namespace
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   auto opened = OpenRegular(path);
@@ -175,6 +183,13 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void MappedFile::Release(std::span<const std::byte> part) {
+  static const auto kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + kPage - 1) / kPage * kPage;
+  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 Result<std::string> ReadFile(const std::string& path, uint64_t limit) try {
   const auto opened = OpenRegular(path);
   if (!opened.ok()) return opened.status();
@@ -204,15 +219,18 @@ bool SameFile(const std::string& a, const std::string& b) {
   return stat(a.c_str(), &x) == 0 && stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+Status CheckNotInput(const std::string& destination, std::span<const std::string> inputs) {
+  for (const std::string& input : inputs) {
+    if (input != destination && !SameFile(input, destination)) continue;
+    return {Code::kBadInput, fmt::format("{}: is also an input ({}), which would be lost; name another output",
+                                         Printable(destination), Printable(input))};
+  }
+  return {};
+}
+
 Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<const std::string> inputs,
                                       uint32_t mode) {
-  for (const std::string& input : inputs) {
-    if (input == destination || SameFile(input, destination)) {
-      return Status(Code::kBadInput,
-                    fmt::format("{}: is also an input ({}), which would be lost; name another output",
-                                Printable(destination), Printable(input)));
-    }
-  }
+  if (Status status = CheckNotInput(destination, inputs); !status.ok()) return status;
   const auto target = FollowLinks(destination);
   if (!target.ok()) return target.status();
   AtomicFile file;
@@ -298,7 +316,7 @@ Status AtomicFile::Reserve(uint64_t bytes) {
 
 Status AtomicFile::Write(std::span<const std::byte> bytes) {
   if (fd_ < 0) return {Code::kInternal, fmt::format("{}: not open for writing", Printable(destination_))};
-  if (Status status = WriteAll(fd_, size_, bytes, destination_); !status.ok()) return status;
+  if (Status status = WriteAllAt(fd_, size_, bytes, destination_); !status.ok()) return status;
   size_ += bytes.size();
   return {};
 }
@@ -309,7 +327,7 @@ Status AtomicFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
     return {Code::kInternal, fmt::format("{}: {} bytes at offset 0x{:x} are not among the {} written",
                                          Printable(destination_), bytes.size(), offset, size_)};
   }
-  return WriteAll(fd_, offset, bytes, destination_);
+  return WriteAllAt(fd_, offset, bytes, destination_);
 }
 
 Status AtomicFile::Commit() {

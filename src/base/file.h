@@ -1,10 +1,12 @@
 // Files: mapped for reading, written whole or not at all.
 #pragma once
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "glint/status.h"
@@ -23,6 +25,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&&) noexcept;
   ~MappedFile();
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Gives back the memory of pages that lie whole in `part` of a mapping; the next access reads the file again.
+  static void Release(std::span<const std::byte> part);
   const std::string& path() const { return path_; }
 
  private:
@@ -37,6 +41,15 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit = uint64_t{
 // Whether both paths lead to one file (device and inode; symlinks followed). A path that does not exist is no
 // file.
 bool SameFile(const std::string& a, const std::string& b);
+
+// `errno` or `error` as a status: kNotFound, kNoRoom or kIo; the message is "PATH: WHAT: reason".
+Status SystemError(const std::string& path, std::string_view what, int error = errno);
+// All of `bytes` at `offset` of an open file.
+Status WriteAllAt(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path);
+// Where a path leads that may end in symbolic links, whether or not there is a file.
+Result<std::string> FollowLinks(std::string path);
+// kBadInput if the destination is one of the inputs: same path, hard link, symbolic link.
+Status CheckNotInput(const std::string& destination, std::span<const std::string> inputs);
 
 // Writes beside the destination under an unpredictable name (O_EXCL) and renames over it in Commit, after
 // fsync of file and directory. Destroyed without Commit it leaves nothing behind and the destination as it

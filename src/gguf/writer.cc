@@ -19,7 +19,6 @@ using Bytes = std::vector<std::byte>;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
-constexpr uint64_t kAlignment = 32;
 // llama.cpp keeps names in 64 bytes with a NUL.
 constexpr size_t kMaxWrittenName = 63;
 
@@ -158,17 +157,17 @@ uint64_t Writer::tensor_bytes() const {
   return sum;
 }
 
-Status Writer::Write(const std::string& path, std::span<const std::string> inputs,
-                     const Progress& progress) const {
+Result<Bytes> Writer::Header(const std::string& path, std::span<const Entry> entries,
+                             std::span<const Pending> tensors, uint64_t* data_bytes) {
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInternal, fmt::format("{}: {}", Printable(path), what));
   };
   Bytes header;
   PutNumber(header, uint32_t{0x46554747});  // "GGUF"
   PutNumber(header, uint32_t{3});
-  PutNumber<uint64_t>(header, tensors_.size());
-  PutNumber<uint64_t>(header, entries_.size());
-  for (const Entry& entry : entries_) {
+  PutNumber<uint64_t>(header, tensors.size());
+  PutNumber<uint64_t>(header, entries.size());
+  for (const Entry& entry : entries) {
     if (entry.key.empty() || entry.key.size() > kMaxKeyBytes || entry.key == "general.alignment") {
       return wrong("cannot write the key " + Quoted(entry.key));
     }
@@ -176,8 +175,8 @@ Status Writer::Write(const std::string& path, std::span<const std::string> input
     header.insert(header.end(), entry.encoded.begin(), entry.encoded.end());
   }
   std::unordered_set<std::string_view> names;
-  uint64_t data_bytes = 0;  // with padding
-  for (const Pending& tensor : tensors_) {
+  *data_bytes = 0;
+  for (const Pending& tensor : tensors) {
     const bool zero = std::find(tensor.ne.begin(), tensor.ne.end(), uint64_t{0}) != tensor.ne.end();
     if (tensor.name.empty() || tensor.name.size() > kMaxWrittenName || tensor.ne.empty() ||
         tensor.ne.size() > 4 || zero) {
@@ -190,19 +189,29 @@ Status Writer::Write(const std::string& path, std::span<const std::string> input
     PutNumber(header, static_cast<uint32_t>(tensor.ne.size()));
     for (const uint64_t ne : tensor.ne) PutNumber(header, ne);
     PutNumber(header, tensor.type);
-    PutNumber(header, data_bytes);
-    const auto end = CheckedAdd(data_bytes, tensor.bytes);
+    PutNumber(header, *data_bytes);
+    const auto end = CheckedAdd(*data_bytes, tensor.bytes);
     const auto aligned = end ? CheckedAlign(*end, kAlignment) : end;
     if (!aligned || *aligned > INT64_MAX) return wrong("tensor " + Quoted(tensor.name) + " is too large");
-    data_bytes = *aligned;
+    *data_bytes = *aligned;
   }
   header.resize((header.size() + kAlignment - 1) / kAlignment * kAlignment);
+  return header;
+}
 
+Status Writer::Write(const std::string& path, std::span<const std::string> inputs,
+                     const Progress& progress) const {
+  const auto wrong = [&](std::string_view what) {
+    return Status(Code::kInternal, fmt::format("{}: {}", Printable(path), what));
+  };
+  uint64_t data_bytes = 0;
+  const auto header = Header(path, entries_, tensors_, &data_bytes);
+  if (!header.ok()) return header.status();
   auto file = AtomicFile::Create(path, inputs);
   if (!file.ok()) return file.status();
-  const uint64_t total = header.size() + data_bytes;
+  const uint64_t total = header->size() + data_bytes;
   if (Status s = file->Reserve(total); !s.ok()) return s;
-  if (Status s = file->Write(header); !s.ok()) return s;
+  if (Status s = file->Write(*header); !s.ok()) return s;
   const auto stopped = [&] { return progress && !progress(file->size(), total); };
   const Status interrupted(Code::kBadInput, "interrupted");
   if (stopped()) return interrupted;

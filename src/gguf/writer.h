@@ -1,4 +1,4 @@
-// Writes a GGUF v3 file that appears whole or not at all.
+// Writes GGUF v3 files that appear whole or not at all; sets of them, in runs that may be killed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,6 +11,8 @@
 #include "gguf/gguf.h"
 
 namespace glint::gguf {
+
+inline constexpr uint64_t kAlignment = 32;  // of tensor data, where a file says nothing else
 
 // Collects keys and tensor declarations, then streams tensor data in the order declared. A key set twice
 // keeps its place and takes the later value. Data is aligned to 32 bytes, the format's default, so
@@ -36,12 +38,42 @@ class Writer {
   void AddTensor(std::string name, uint32_t type, std::vector<uint64_t> ne, uint64_t bytes, Produce produce);
 
   uint64_t tensor_bytes() const;
+  size_t tensor_count() const { return tensors_.size(); }
   // `inputs`: files the output is made from, never overwritten. Errors leave no file. kInternal if a tensor
   // produced another size, or for names and shapes that no reader would take.
   Status Write(const std::string& path, std::span<const std::string> inputs,
                const Progress& progress = {}) const;
 
+  struct SetOptions {
+    // Where to cut; 0: nowhere. A shard has at least one tensor. One shard: `path` itself; several: path's
+    // name without .gguf, with -0000i-of-0000N.gguf.
+    uint64_t shard_bytes = 0, shard_tensors = 0;
+    // What the bytes are made from, in a few words or a hash: an unfinished run of another identity is not
+    // gone on with.
+    std::string identity;
+    bool restart = false;                 // an unfinished run is thrown away
+    bool replace = false;                 // files that are there are replaced
+    bool dry = false;                     // all checks, and every tensor produced (sinks take any size), but nothing is written
+    std::span<const std::string> inputs;  // never overwritten
+    Progress progress;                    // bytes of tensors
+    // What is worth knowing of a tensor that an earlier run has made: `remember` gives a line for the
+    // journal after the tensor was produced, `recall` gets it back. Both may be empty.
+    std::function<std::string(size_t tensor)> remember;
+    std::function<void(size_t tensor, const std::string& line)> recall;
+  };
+  struct SetSummary {
+    std::vector<std::string> paths;
+    uint64_t bytes = 0;     // of the files
+    size_t taken_over = 0;  // tensors that an earlier run had made
+  };
+  // Writes beside the destination, into NAME.part, with a journal of the tensors that are done, PATH.journal. A
+  // run that was killed, or asked to stop by `progress`, leaves them; the next with the same content goes on
+  // after the last tensor whose bytes are as the journal says. All files get their names at the end. Any other
+  // error removes what was begun.
+  Result<SetSummary> WriteSet(const std::string& path, const SetOptions& options) const;
+
  private:
+  friend class SetRun;
   struct Entry {
     std::string key;
     std::vector<std::byte> encoded;
@@ -54,6 +86,9 @@ class Writer {
     Produce produce;
   };
   void Put(const std::string& key, std::vector<std::byte> encoded);  // replaces an earlier value
+  // Of a file of these keys and tensors; *data_bytes: what follows it, with padding.
+  static Result<std::vector<std::byte>> Header(const std::string& path, std::span<const Entry> entries,
+                                               std::span<const Pending> tensors, uint64_t* data_bytes);
   std::vector<Entry> entries_;
   std::vector<Pending> tensors_;
 };

@@ -2,119 +2,312 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
+
+#include "base/printable.h"
+
 namespace glint::model {
 namespace {
 
 using quant::Type;
 
-// What every recipe but ds4 keeps in F32.
-bool StaysF32(TensorId id) {
-  return Kind(id).vector != nullptr || id == TensorId::kRouter || id == TensorId::kIndexProj;
-}
+constexpr size_t kLongestPattern = 1000;
 
-bool IsHcFn(TensorId id) { return id == TensorId::kHcAttnFn || id == TensorId::kHcFfnFn; }
-
-bool IsExperts(TensorId id) {
-  return id == TensorId::kExpertGate || id == TensorId::kExpertUp || id == TensorId::kExpertDown;
-}
-
-// spec/gguf.md 5.3
-Type Ds4(const Tensor& tensor) {
-  const TensorId id = tensor.id();
-  if (id == TensorId::kIndexApe) return Type::kBF16;
-  if (Kind(id).vector != nullptr || id == TensorId::kRouter) return Type::kF32;
-  if (IsExperts(id)) return Type::kQ4_K;
-  switch (tensor.kind->role) {
-    case Role::kDsa:
-    case Role::kDense:
-    case Role::kShared:
-      return Type::kQ8_0;
-    default:
-      return Type::kBF16;
-  }
-}
-
-// spec/gguf.md 5.1, by block numbers of the released model
-Type UdIq3Xxs(const Tensor& tensor, int64_t mtp_block) {
-  constexpr int kBetter = 11, kBetterDown[] = {12, 44};
-  const bool mtp = tensor.block == mtp_block;
-  const bool better = tensor.block == kBetter && !mtp;
-  switch (tensor.id()) {
-    case TensorId::kEmbedding:
-    case TensorId::kHead:
-      return Type::kQ6_K;
-    case TensorId::kExpertGate:
-    case TensorId::kExpertUp:
-      return mtp ? Type::kQ2_K : better ? Type::kIQ3_S : Type::kIQ2_S;
-    case TensorId::kExpertDown:
-      if (mtp) return Type::kQ3_K;
-      return better || tensor.block == kBetterDown[0] || tensor.block == kBetterDown[1] ? Type::kIQ4_XS
-                                                                                        : Type::kIQ3_S;
-    case TensorId::kKdaQ:
-    case TensorId::kKdaK:
-    case TensorId::kKdaV:
-    case TensorId::kKdaOut:
-    case TensorId::kDenseGate:
-    case TensorId::kDenseUp:
-    case TensorId::kDenseDown:
-    case TensorId::kDsaQa:
-    case TensorId::kDsaOut:
-    case TensorId::kSharedGate:
-    case TensorId::kSharedUp:
-    case TensorId::kSharedDown:
-      return better ? Type::kQ8_0 : Type::kQ6_K;
-    default:
-      return StaysF32(tensor.id()) ? Type::kF32 : Type::kQ8_0;
-  }
-}
+constexpr std::string_view kWeight = ".weight";
 
 bool IsFloat(Type type) { return type == Type::kF32 || type == Type::kF16 || type == Type::kBF16; }
 
-bool Fits(Type type, int64_t columns) {
-  const quant::Format* format = quant::Find(type);
-  return format != nullptr && columns % static_cast<int64_t>(format->block_weights) == 0;
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+// The parts between separators, trimmed; one empty part for an empty text.
+std::vector<std::string_view> Parts(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(Trim(text.substr(begin, end - begin)));
+    if (end == text.size()) return parts;
+    begin = end + 1;
+  }
+}
+
+bool IsNumber(std::string_view text) {
+  return !text.empty() && text.size() <= 9 && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+uint32_t Number(std::string_view digits) {
+  uint32_t value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+// "3-7" of a pattern's braces.
+struct Range {
+  uint32_t low = 0, high = 0;
+};
+std::optional<Range> AsRange(std::string_view text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const std::string_view low = text.substr(0, dash), high = text.substr(dash + 1);
+  if (!IsNumber(low) || !IsNumber(high)) return std::nullopt;
+  return Range{Number(low), Number(high)};
+}
+
+// Tries each place of the pattern at each place of the text once: no pattern takes long.
+class Matcher {
+ public:
+  Matcher(std::string_view pattern, std::string_view text)
+      : pattern_(pattern), text_(text), failed_((pattern.size() + 1) * (text.size() + 1)) {}
+
+  bool From(size_t p, size_t t) {
+    if (failed_[p * (text_.size() + 1) + t]) return false;
+    const bool matches = Try(p, t);
+    if (!matches) failed_[p * (text_.size() + 1) + t] = true;
+    return matches;
+  }
+
+ private:
+  bool Try(size_t p, size_t t) {
+    if (p == pattern_.size()) return t == text_.size();
+    switch (pattern_[p]) {
+      case '*':
+        return From(p + 1, t) || (t < text_.size() && From(p, t + 1));
+      case '?':
+        return t < text_.size() && From(p + 1, t + 1);
+      case '{': {
+        const size_t close = pattern_.find('}', p);
+        if (close == std::string_view::npos) return false;
+        for (const std::string_view choice : Parts(pattern_.substr(p + 1, close - p - 1), ',')) {
+          const size_t length = Length(choice, t);
+          if (length != std::string_view::npos && From(close + 1, t + length)) return true;
+        }
+        return false;
+      }
+      default:
+        return t < text_.size() && text_[t] == pattern_[p] && From(p + 1, t + 1);
+    }
+  }
+
+  // How much of the text at `t` a choice of the braces takes; npos: it is not there.
+  size_t Length(std::string_view choice, size_t t) const {
+    const auto range = AsRange(choice);
+    if (!range) return text_.substr(t).starts_with(choice) ? choice.size() : std::string_view::npos;
+    const size_t end = std::min(text_.find_first_not_of("0123456789", t), text_.size());
+    const std::string_view digits = text_.substr(t, end - t);
+    if (!IsNumber(digits)) return std::string_view::npos;
+    const uint32_t value = Number(digits);
+    return value >= range->low && value <= range->high ? digits.size() : std::string_view::npos;
+  }
+
+  std::string_view pattern_, text_;
+  std::vector<bool> failed_;
+};
+
+Status CheckPattern(std::string_view pattern) {
+  const auto bad = [&](std::string_view what) {
+    return Status(Code::kBadInput, fmt::format("pattern {}: {}", Quoted(pattern), what));
+  };
+  if (pattern.empty()) return bad("is empty");
+  if (pattern.size() > kLongestPattern) return bad(fmt::format("has over {} characters", kLongestPattern));
+  if (pattern.find_first_of(" \t=:") != std::string_view::npos)
+    return bad("holds a space, a colon or an equals sign, as no tensor's name does");
+  for (size_t at = 0; (at = pattern.find_first_of("{}", at)) != std::string_view::npos;) {
+    const size_t close = pattern.find_first_of("{}", at + 1);
+    if (pattern[at] == '}' || close == std::string_view::npos || pattern[close] == '{')
+      return bad("braces must come in pairs, none inside another");
+    for (const std::string_view choice : Parts(pattern.substr(at + 1, close - at - 1), ',')) {
+      const auto range = AsRange(choice);
+      if (choice.empty()) return bad("an empty choice in braces");
+      if (range && range->low > range->high) return bad(fmt::format("{}: no number is in it", choice));
+    }
+    at = close + 1;
+  }
+  return {};
+}
+
+std::string RoleNames() {
+  std::string names;
+  for (int i = 0; i < static_cast<int>(Role::kCount); ++i)
+    names += (i == 0 ? "" : ", ") + std::string(RuleName(static_cast<Role>(i)));
+  return names;
+}
+
+RecipeSubject SubjectOf(const Tensor& tensor, std::string_view name, int64_t mtp_block) {
+  return {name, tensor.kind->role, tensor.block == mtp_block, tensor.kind->vector != nullptr,
+          static_cast<uint64_t>(tensor.kind->dims == 1 ? tensor.shape.count() : tensor.shape.columns),
+          Type::kF32};
 }
 
 }  // namespace
 
+std::string_view RuleName(Role role) {
+  switch (role) {
+    case Role::kEmbedding:
+      return "embedding";
+    case Role::kHead:
+      return "head";
+    case Role::kNorm:
+      return "norm";
+    case Role::kHc:
+      return "hc";
+    case Role::kKda:
+      return "kda";
+    case Role::kDsa:
+      return "dsa";
+    case Role::kIndexer:
+      return "indexer";
+    case Role::kDense:
+      return "dense";
+    case Role::kRouter:
+      return "router";
+    case Role::kShared:
+      return "shared";
+    case Role::kExperts:
+      return "experts";
+    case Role::kMtp:
+      return "mtp";
+    case Role::kOther:
+      return "other";
+    case Role::kCount:
+      break;
+  }
+  return "";
+}
+
+bool MatchesPattern(std::string_view pattern, std::string_view text) {
+  return Matcher(pattern, text).From(0, 0);
+}
+
+Result<Recipe> Recipe::Read(std::string_view text, std::string_view where) {
+  Recipe recipe;
+  recipe.text_ = text;
+  int number = 0;
+  for (std::string_view line : Parts(text, '\n')) {
+    ++number;
+    line = Trim(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    if (Status status = recipe.AddLine(line); !status.ok()) {
+      return Status(status.code(), fmt::format("{}: line {}: {}", where, number, status.message()));
+    }
+  }
+  if (recipe.rules_.empty())
+    return Status(Code::kBadInput,
+                  fmt::format("{}: holds no rule such as 'role:experts = q4_k' or '* = q8_0'", where));
+  return recipe;
+}
+
+Status Recipe::AddLine(std::string_view line) {
+  const size_t equals = line.find('=');
+  if (equals == std::string_view::npos)
+    return {Code::kBadInput, fmt::format("{} is not 'PATTERN = TYPE'", Quoted(line))};
+  const std::string_view left = Trim(line.substr(0, equals)), right = Trim(line.substr(equals + 1));
+  const auto type_of = [&](std::string_view name) -> Result<Type> {
+    const quant::Format* format = quant::Find(name);
+    if (format != nullptr && format->runnable()) return format->type;
+    return Status(Code::kBadInput, fmt::format("{} is not a type; there are keep, {}", Quoted(name),
+                                               quant::RunnableNames()));
+  };
+  if (left == "fallback") {
+    fallback_.clear();
+    for (const std::string_view name : Parts(right, ',')) {
+      const auto type = type_of(name);
+      if (!type.ok()) return type.status();
+      fallback_.push_back(*type);
+    }
+    return {};
+  }
+  Rule rule;
+  for (const std::string_view condition : Parts(left, '&')) {
+    if (Status status = AddCondition(condition, rule); !status.ok()) return status;
+  }
+  if (right != "keep") {
+    const auto type = type_of(right);
+    if (!type.ok()) return type.status();
+    rule.type = *type;
+  }
+  rules_.push_back(std::move(rule));
+  return {};
+}
+
+Status Recipe::AddCondition(std::string_view condition, Rule& rule) {
+  constexpr std::string_view kRole = "role:";
+  if (condition == "vectors") {
+    rule.vectors = true;
+    return {};
+  }
+  if (condition.starts_with(kRole)) {
+    const std::string_view name = Trim(condition.substr(kRole.size()));
+    for (int i = 0; i < static_cast<int>(Role::kCount); ++i) {
+      if (RuleName(static_cast<Role>(i)) != name) continue;
+      rule.roles.push_back(static_cast<Role>(i));
+      return {};
+    }
+    return {Code::kBadInput, fmt::format("there is no role {}; there are {}", Quoted(name), RoleNames())};
+  }
+  rule.patterns.emplace_back(condition);
+  return CheckPattern(condition);
+}
+
+bool Recipe::Matches(const Rule& rule, const RecipeSubject& subject) {
+  if (rule.vectors && !subject.vector) return false;
+  for (const Role role : rule.roles) {
+    if (role == Role::kMtp ? !subject.mtp : subject.role != role) return false;
+  }
+  const std::string_view whole = subject.name;
+  return std::all_of(rule.patterns.begin(), rule.patterns.end(), [&](const std::string& pattern) {
+    return MatchesPattern(pattern, whole) ||
+           (whole.ends_with(kWeight) &&
+            MatchesPattern(pattern, whole.substr(0, whole.size() - kWeight.size())));
+  });
+}
+
 Result<Recipe> Recipe::Parse(std::string_view name) {
-  if (name == "ds4") return Recipe(Mix::kDs4, Type::kBF16, Type::kQ4_K);
-  if (name == "q8_0-q4_k") return Plain(Type::kQ8_0, Type::kQ4_K);
-  if (name == "q8_0-iq3_xxs") return Plain(Type::kQ8_0, Type::kIQ3_XXS);
-  if (name == "q4_k") return Recipe(Mix::kQ4K, Type::kQ4_K, Type::kQ4_K);
-  if (name == "ud-iq3_xxs") return Recipe(Mix::kUdIq3Xxs, Type::kQ6_K, Type::kIQ2_S);
-  if (const quant::Format* format = quant::Find(name)) return Plain(format->type, format->type);
-  return Status(
-      Code::kBadInput,
-      fmt::format(
-          "unknown recipe \"{}\"; there are ds4, q8_0-q4_k, q8_0-iq3_xxs, q4_k, ud-iq3_xxs and the names of "
-          "formats ({}, ...)",
-          name, "f32, bf16, f16, q8_0, q6_k"));
+  std::string names;
+  for (const ShippedRecipe& shipped : ShippedRecipes()) {
+    if (shipped.name == name) return Read(shipped.text, shipped.name);
+    names += std::string(shipped.name) + ", ";
+  }
+  const quant::Format* format = quant::Find(name);
+  if (format != nullptr && format->runnable()) return Plain(format->type, format->type);
+  return Status(Code::kBadInput, fmt::format("unknown recipe \"{}\"; there are {}and the names of types: {}", name,
+                                             names, quant::RunnableNames()));
+}
+
+Recipe Recipe::Plain(Type type, Type experts) {
+  const std::string text =
+      fmt::format("vectors = keep\n*.ffn_gate_inp = keep\n*.indexer.proj = keep\nrole:hc = {}\nrole:experts = {}\n* = {}\n",
+                  IsFloat(type) ? "keep" : "q8_0", quant::Name(experts), quant::Name(type));
+  auto recipe = Read(text, quant::Name(type));
+  return recipe.ok() ? std::move(*recipe) : Recipe();  // names of types make good rules
+}
+
+Type Recipe::Wanted(const RecipeSubject& subject) const {
+  const auto rule = std::find_if(rules_.begin(), rules_.end(),
+                                 [&](const Rule& candidate) { return Matches(candidate, subject); });
+  if (rule == rules_.end() || !rule->type) return subject.present;
+  return subject.vector && !IsFloat(*rule->type) ? subject.present : *rule->type;
+}
+
+Type Recipe::TypeFor(const RecipeSubject& subject) const {
+  const auto fits = [&](Type type) { return subject.columns % quant::Find(type)->block_weights == 0; };
+  const Type wanted = Wanted(subject);
+  if (wanted == subject.present || fits(wanted)) return wanted;
+  const auto next = std::find_if(fallback_.begin(), fallback_.end(), fits);
+  return next != fallback_.end() ? *next : Type::kF16;
 }
 
 Type Recipe::Wanted(const Tensor& tensor, int64_t mtp_block) const {
-  const TensorId id = tensor.id();
-  switch (mix_) {
-    case Mix::kDs4:
-      return Ds4(tensor);
-    case Mix::kUdIq3Xxs:
-      return UdIq3Xxs(tensor, mtp_block);
-    case Mix::kQ4K:
-      return StaysF32(id) ? Type::kF32 : Type::kQ4_K;
-    case Mix::kPlain:
-      break;
-  }
-  if (StaysF32(id)) return Type::kF32;
-  if (IsHcFn(id)) return IsFloat(type_) ? Type::kF32 : Type::kQ8_0;
-  return IsExperts(id) ? experts_ : type_;
+  const std::string name = tensor.Name();
+  return Wanted(SubjectOf(tensor, name, mtp_block));
 }
 
 Type Recipe::TypeFor(const Tensor& tensor, int64_t mtp_block) const {
-  const Type wanted = Wanted(tensor, mtp_block);
-  const int64_t columns = tensor.kind->dims == 1 ? tensor.shape.count() : tensor.shape.columns;
-  if (Fits(wanted, columns)) return wanted;
-  const Type next = mix_ == Mix::kQ4K ? Type::kQ5_0 : Type::kQ8_0;
-  return Fits(next, columns) ? next : Type::kF16;
+  const std::string name = tensor.Name();
+  return TypeFor(SubjectOf(tensor, name, mtp_block));
 }
 
 uint64_t TensorBytes(const Tensor& tensor, Type type) {

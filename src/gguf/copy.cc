@@ -1,0 +1,62 @@
+#include "gguf/copy.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/hash.h"
+
+namespace glint::gguf {
+namespace {
+
+constexpr size_t kPiece = size_t{4} << 20;
+
+std::span<const std::byte> DataOf(const TensorInfo& tensor) {
+  return {tensor.data, static_cast<size_t>(tensor.bytes)};
+}
+
+}  // namespace
+
+void CopyKeys(const File& from, Writer& to) {
+  for (const auto& [key, value] : from.metadata())
+    if (!key.starts_with("split.") && key != "general.alignment") to.Set(key, value);
+}
+
+void CopyTensor(const TensorInfo& from, Writer& to) {
+  const std::vector<uint64_t> ne(from.ne.begin(), from.ne.begin() + std::clamp(from.dims, 1, 4));
+  to.AddTensor(from.name, from.type, ne, from.bytes, [&from](const Writer::Sink& sink) -> Status {
+    const auto data = DataOf(from);
+    for (size_t at = 0; at < data.size(); at += kPiece) {
+      const auto piece = data.subspan(at, std::min(kPiece, data.size() - at));
+      if (Status s = sink(piece); !s.ok()) return s;
+      MappedFile::Release(piece);
+    }
+    return {};
+  });
+}
+
+Result<Writer::SetSummary> Copy(const File& from, const std::string& path, Writer::SetOptions options) {
+  Writer writer;
+  CopyKeys(from, writer);
+  for (const TensorInfo& tensor : from.tensors()) CopyTensor(tensor, writer);
+  options.identity = "copy of " + Fingerprint(from);
+  options.inputs = from.paths();
+  return writer.WriteSet(path, options);
+}
+
+std::string Fingerprint(const File& file) {
+  constexpr size_t kSamples = 16, kSampleBytes = 64;
+  Hasher hasher;
+  for (const TensorInfo& tensor : file.tensors()) {
+    hasher.AddText(tensor.name);
+    hasher.AddNumber(tensor.type);
+    for (const uint64_t n : tensor.ne) hasher.AddNumber(n);
+    const auto data = DataOf(tensor);
+    for (size_t i = 0; i < kSamples; ++i) {
+      const size_t at = data.size() / kSamples * i;
+      hasher.AddBytes(data.subspan(at, std::min(kSampleBytes, data.size() - at)));
+    }
+  }
+  return Hex(hasher.Value());
+}
+
+}  // namespace glint::gguf
