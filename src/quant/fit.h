@@ -1,6 +1,9 @@
-// What the encoders share: rounding to codes, and the search for a scale (and a minimum) that loses least.
+// What the encoders share: rounding to codes, scales as they are stored, and a block brought into the range of their arithmetic.
+// The searches are in fit_scale.h (one scale) and fit_line.h (a scale and a minimum).
 // Plain float arithmetic in one order: a file encodes to the same bytes everywhere.
 #pragma once
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +30,81 @@ inline float SafeInverse(float d) {
 inline uint16_t ScaleToHalf(float d) {
   const uint16_t h = FloatToHalf(d);
   return (h & 0x7fffu) == 0x7c00u ? static_cast<uint16_t>((h & 0x8000u) | 0x7bffu) : h;
+}
+
+// The half `steps` representable values further from 0 (or nearer), which stays finite and keeps its sign.
+inline uint16_t StepHalf(uint16_t half, int steps) {
+  return static_cast<uint16_t>((half & 0x8000) | std::clamp((half & 0x7fff) + steps, 0, 0x7bff));
+}
+
+// The power of two at or below `largest`, which is not negative, and its inverse: both are normal floats.
+struct PowerOfTwo {
+  float value, inverse;
+
+  explicit PowerOfTwo(float largest) {
+    const uint32_t exponent = std::clamp<uint32_t>(std::bit_cast<uint32_t>(largest) >> 23, 1, 253);
+    value = std::bit_cast<float>(exponent << 23);
+    inverse = std::bit_cast<float>((254 - exponent) << 23);
+  }
+};
+
+// kN weights and their importance, each over a power of two, so that no product of a search overflows or vanishes: |x| and w lie below
+// 4, the largest of each at 1 or above (but where all of x are subnormal). The importance is 1 for all where none is given or where
+// all of it is 0; a unit of kUnit weights whose importance is next to nothing gets a trifle, kTrifle, for all, so that
+// its weights too are rounded to something sensible.
+template <size_t kN, size_t kUnit = kN>
+struct ScaledBlock {
+  static constexpr float kTrifle = 0x1p-40f;
+
+  float x[kN], w[kN];
+  float largest = 0;            // of |in|; 0: nothing else is set
+  float unit = 1, inverse = 1;  // in = x * unit, exact unless the product is subnormal
+
+  ScaledBlock(const float* in, const float* importance) {
+    for (size_t i = 0; i < kN; ++i) largest = std::max(largest, std::fabs(in[i]));
+    if (largest == 0) return;
+    const PowerOfTwo power(largest);
+    unit = power.value, inverse = power.inverse;
+    for (size_t i = 0; i < kN; ++i) x[i] = in[i] * inverse;
+    float most = 0;
+    for (size_t i = 0; importance != nullptr && i < kN; ++i) most = std::max(most, importance[i]);
+    std::fill_n(w, kN, 1.0f);
+    if (most == 0) return;
+    const float lower = PowerOfTwo(most).inverse;
+    for (size_t u = 0; u < kN; u += kUnit) {
+      float sum = 0;
+      for (size_t i = u; i < u + kUnit; ++i) w[i] = importance[i] * lower, sum += w[i];
+      if (sum < kTrifle) std::fill_n(w + u, kUnit, kTrifle);
+    }
+  }
+
+  // Whether errors of the unit that starts at weight `at` cost more than a trifle.
+  bool Counts(size_t at) const {
+    float sum = 0;
+    for (size_t i = at; i < at + kUnit; ++i) sum += w[i];
+    return sum > 2 * kUnit * kTrifle;
+  }
+
+  // The half nearest to a scale of x, as a scale of `in`.
+  uint16_t Half(float scale) const { return ScaleToHalf(scale * unit); }
+  // The same for a super scale that is to reach: among subnormal halves, which are coarse, not nearer to 0 than the scale.
+  uint16_t ReachingHalf(float scale) const {
+    const uint16_t half = Half(scale);
+    return (half & 0x7c00) == 0 && std::fabs(Step(half)) < std::fabs(scale) ? StepHalf(half, 1) : half;
+  }
+  // And back. 0 where the product overflows: such a step is far too large for the block.
+  float Step(uint16_t half) const {
+    const float step = HalfToFloat(half) * inverse;
+    return std::fabs(step) < 0x1p100f ? step : 0.0f;
+  }
+};
+
+// Where the least of n numbers lies, NaN aside; the first of equals.
+inline size_t Least(const float* v, size_t n) {
+  size_t at = 0;
+  for (size_t i = 1; i < n; ++i)
+    if (v[i] < v[at]) at = i;
+  return at;
 }
 
 // Scale s (either sign) for x[i] ~ s * code, low <= code <= high (low = -high - 1), minimising sum w (x - s code)^2 with

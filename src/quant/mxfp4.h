@@ -1,12 +1,15 @@
 // MXFP4: 32 weights of 4-bit floats (E2M1) under one power of two; 4.25 bits a weight.
 // Source: the public GGUF block formats, type 39; OCP Microscaling Formats 1.0.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "quant/fit.h"
+#include "quant/fit_kernels.h"
 #include "quant/format.h"
 #include "quant/fp4.h"
 
@@ -38,6 +41,30 @@ struct MXFP4 {
     }
     out.scale[0] = Scale(b.exponent);
     out.minimum[0] = 0;
+  }
+
+  // Of 16 powers of two, from one at which the largest weight is a code of at most 2 downwards, the one that loses least; none at which
+  // a code would decode to an infinity.
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b{};
+    const ScaledBlock<kWeights> scaled(in, importance);
+    if (scaled.largest > 0) {
+      const int first = static_cast<int>(std::bit_cast<uint32_t>(scaled.unit) >> 23);  // of `unit` itself
+      int exponent[kFitLanes];
+      float step[kFitLanes], error[kFitLanes];
+      for (int l = 0; l < static_cast<int>(kFitLanes); ++l) {
+        exponent[l] = std::clamp(first - l, 0, 252);
+        step[l] = std::bit_cast<float>(static_cast<uint32_t>(127 + exponent[l] - first) << 23);
+      }
+      BestFitKernels().fp4_error(scaled.x, scaled.w, kWeights, step, error);
+      const size_t best = Least(error, kFitLanes);
+      const float inverse = 1 / step[best];
+      b.exponent = static_cast<uint8_t>(exponent[best]);
+      for (size_t i = 0; i < 16; ++i)
+        b.code[i] =
+            static_cast<uint8_t>(Fp4Code(scaled.x[i], inverse) | Fp4Code(scaled.x[i + 16], inverse) << 4);
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -2,12 +2,16 @@
 // Source: the public GGUF block formats, type 40. (Files of this type may carry one more scale for a whole tensor, in a tensor of
 // its own: not a matter of the block.)
 #pragma once
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "quant/fit.h"
+#include "quant/fit_kernels.h"
 #include "quant/format.h"
 #include "quant/fp4.h"
 
@@ -45,6 +49,50 @@ struct NVFP4 {
       out.scale[u] = Scale(b.scale[u]);
       out.minimum[u] = 0;
     }
+  }
+
+  // The second scale of a tensor whose largest magnitude is `largest`: a power of two (1 for zeros), so that dividing by it is exact. It
+  // puts the largest weight into [512, 1024), whose unit then has a scale of 85 to 341 of the 448 there are, whether its largest
+  // code is 6 or 3; units keep all their 4 bits of scale down to weights 2^-13 times the largest. Without it weights of the usual
+  // size, 0.02, have scales among E4M3's subnormal numbers, and lose four times as much as they must.
+  // What is encoded is weight / TensorScale(largest); the scale goes into the tensor that model::Matrix::scales comes from.
+  static float TensorScale(float largest) {
+    if (!(largest > 0)) return 1;
+    return std::ldexp(1.0f, std::max(std::ilogb(largest) - 9, -126));
+  }
+
+  // Of 16 scales around the one at which the unit's largest weight has the largest code, 6, the one that loses least: those where it is
+  // clipped by up to 2^-6/8, and those where it gets 4 or 3.
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b{};
+    for (size_t u = 0; u < kUnits; ++u, in += kUnit) {
+      const ScaledBlock<kUnit> scaled(in, importance ? importance + u * kUnit : nullptr);
+      if (scaled.largest == 0) continue;
+      const int nearest = ScaleBits(scaled.largest / 6);
+      int bits[kFitLanes];
+      float step[kFitLanes], error[kFitLanes];
+      for (int l = 0; l < static_cast<int>(kFitLanes); ++l) {
+        bits[l] = std::clamp(nearest + l - 6, 0, kLargestScale);
+        step[l] = 2 * Scale(static_cast<uint8_t>(bits[l])) * scaled.inverse;
+      }
+      BestFitKernels().fp4_error(scaled.x, scaled.w, kUnit, step, error);
+      const size_t best = Least(error, kFitLanes);
+      b.scale[u] = static_cast<uint8_t>(bits[best]);
+      const float inverse = SafeInverse(step[best]);
+      for (size_t i = 0; i < 8; ++i)
+        b.code[u * 8 + i] =
+            static_cast<uint8_t>(Fp4Code(scaled.x[i], inverse) | Fp4Code(scaled.x[i + 8], inverse) << 4);
+    }
+    std::memcpy(out, &b, kBytes);
+  }
+
+ private:
+  static constexpr int kLargestScale = 0x7e;  // 448
+
+  // The E4M3 number at or below a positive scale: its bits are those of a float's exponent and mantissa, moved.
+  static int ScaleBits(float scale) {
+    if (scale < 0x1p-6f) return static_cast<int>(scale * 0x1p9f);
+    return std::min(static_cast<int>((std::bit_cast<uint32_t>(scale) >> 20) - (120u << 3)), kLargestScale);
   }
 };
 

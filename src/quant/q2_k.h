@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "quant/fit_line.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -39,6 +40,17 @@ struct Q2_K {
       out.scale[u] = d * static_cast<float>(b.scales[u] & 15);
       out.minimum[u] = -(dmin * static_cast<float>(b.scales[u] >> 4));
     }
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    const LineUnits<kUnits, kUnit> units(in, importance, 3, 15, {-0.1f, 0.4f, 3}, 4);
+    Block b{};
+    b.d = units.super_scale, b.dmin = units.super_minimum;
+    for (size_t u = 0; u < kUnits; ++u)
+      b.scales[u] = static_cast<uint8_t>(units.scale[u] | units.minimum[u] << 4);
+    for (size_t i = 0; i < kWeights; ++i)
+      b.code[At(i).byte] = static_cast<uint8_t>(b.code[At(i).byte] | units.code[i] << At(i).shift);
+    std::memcpy(out, &b, kBytes);
   }
 };
 

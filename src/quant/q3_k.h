@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "quant/fit_scale.h"
 #include "quant/format.h"
 #include "quant/q2_k.h"
 
@@ -44,6 +45,24 @@ struct Q3_K {
       out.scale[u] = d * static_cast<float>(Scale(b, u) - 32);
       out.minimum[u] = 0;
     }
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    const ScaleUnits<kUnits, kUnit> units(in, importance, {-4, 3, -32, 31}, {0.8f, 1.8f, 3}, 4);
+    Block b{};
+    b.d = units.super;
+    for (size_t u = 0; u < kUnits; ++u) {
+      const int scale = units.scale[u] + 32;
+      b.scales[u % 8] = static_cast<uint8_t>(b.scales[u % 8] | (scale & 15) << (u < 8 ? 0 : 4));
+      b.scales[8 + u % 4] = static_cast<uint8_t>(b.scales[8 + u % 4] | (scale >> 4) << (u / 4 * 2));
+    }
+    for (size_t i = 0; i < kWeights; ++i) {
+      const int code = units.code[i] + 4;
+      const auto at = Q2_K::At(i);
+      b.low[at.byte] = static_cast<uint8_t>(b.low[at.byte] | (code & 3) << at.shift);
+      b.high[i % 32] = static_cast<uint8_t>(b.high[i % 32] | (code >> 2) << (i / 32));
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

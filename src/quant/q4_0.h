@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "quant/fit_scale.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -30,6 +31,14 @@ struct Q4_0 {
     }
     out.scale[0] = HalfToFloat(b.scale);
     out.minimum[0] = 0;
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b;
+    int8_t code[kWeights];
+    b.scale = EncodeScale<kWeights>(in, importance, -8, 7, {0.8f, 1.6f, 3}, code);
+    for (size_t i = 0; i < 16; ++i) b.code[i] = static_cast<uint8_t>((code[i] + 8) | (code[i + 16] + 8) << 4);
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "quant/fit_line.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -30,6 +31,13 @@ struct Q4_1 {
     }
     out.scale[0] = HalfToFloat(b.scale);
     out.minimum[0] = HalfToFloat(b.minimum);
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    const Line<kWeights> line(in, importance, 15, {-0.8f, 0.7f, 3});
+    Block b{line.scale, line.minimum, {}};
+    for (size_t i = 0; i < 16; ++i) b.code[i] = static_cast<uint8_t>(line.code[i] | line.code[i + 16] << 4);
+    std::memcpy(out, &b, kBytes);
   }
 };
 

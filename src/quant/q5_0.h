@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "quant/fit.h"
+#include "quant/fit_scale.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -36,13 +36,12 @@ struct Q5_0 {
     out.minimum[0] = 0;
   }
 
-  // The scale that FitScale finds, rounded to half; codes are the nearest multiples of it.
-  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
+  static void Encode(const float* in, const float* importance, std::byte* out) {
     Block b{};
-    b.scale = ScaleToHalf(FitScale<kWeights>(in, -16, 15));
-    const float inverse = SafeInverse(HalfToFloat(b.scale));
+    int8_t signed_code[kWeights];
+    b.scale = EncodeScale<kWeights>(in, importance, -16, 15, {0.85f, 1.5f, 3}, signed_code);
     for (size_t i = 0; i < kWeights; ++i) {
-      const int code = RoundClamped(in[i] * inverse, -16, 15) + 16;
+      const int code = signed_code[i] + 16;
       b.low[i % 16] = static_cast<uint8_t>(b.low[i % 16] | (code & 15) << (i < 16 ? 0 : 4));
       b.high[i / 8] = static_cast<uint8_t>(b.high[i / 8] | (code >> 4) << (i % 8));
     }

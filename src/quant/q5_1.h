@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "quant/fit_line.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -33,6 +34,16 @@ struct Q5_1 {
     }
     out.scale[0] = HalfToFloat(b.scale);
     out.minimum[0] = HalfToFloat(b.minimum);
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    const Line<kWeights> line(in, importance, 31, {-1.0f, 0.6f, 3});
+    Block b{line.scale, line.minimum, {}, {}};
+    for (size_t i = 0; i < kWeights; ++i) {
+      b.low[i % 16] = static_cast<uint8_t>(b.low[i % 16] | (line.code[i] & 15) << (i < 16 ? 0 : 4));
+      b.high[i / 8] = static_cast<uint8_t>(b.high[i / 8] | (line.code[i] >> 4) << (i % 8));
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "quant/fit_line.h"
 #include "quant/format.h"
 #include "quant/q4_k.h"
 
@@ -36,6 +37,18 @@ struct Q5_K {
         out.code[u * kUnit + i] = static_cast<int8_t>(low | (b.high[i] >> u & 1) << 4);
       }
     }
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    const LineUnits<kUnits, kUnit> units(in, importance, 31, 63, {-1.0f, 0.6f, 3}, 3);
+    Block b{units.super_scale, units.super_minimum, {}, {}, {}};
+    Q4_K::SetScales(units.scale, units.minimum, b.scales);
+    for (size_t i = 0; i < kWeights; ++i) {
+      uint8_t& low = b.low[i / (2 * kUnit) * kUnit + i % kUnit];
+      low = static_cast<uint8_t>(low | (units.code[i] & 15) << (i / kUnit % 2 * 4));
+      b.high[i % kUnit] = static_cast<uint8_t>(b.high[i % kUnit] | (units.code[i] >> 4) << (i / kUnit));
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

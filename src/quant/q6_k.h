@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "quant/fit.h"
+#include "quant/fit_scale.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -52,27 +52,16 @@ struct Q6_K {
     }
   }
 
-  // Per unit the scale that FitScale finds; the largest of them becomes 127 steps (or -128) of the super scale.
-  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    const ScaleUnits<kUnits, kUnit> units(in, importance, {-32, 31, -128, 127}, {0.75f, 1.1f, 1}, 3);
     Block b{};
-    float fitted[kUnits], largest = 0;
-    for (size_t u = 0; u < kUnits; ++u) {
-      fitted[u] = FitScale<kUnit>(in + u * kUnit, -32, 31);
-      if (std::fabs(fitted[u]) > std::fabs(largest)) largest = fitted[u];
-    }
-    const uint16_t super = ScaleToHalf(largest / -128.0f);
-    b.super = std::bit_cast<std::array<uint8_t, 2>>(super);
-    const float step = HalfToFloat(super), inverse_step = SafeInverse(step);
-    for (size_t u = 0; u < kUnits; ++u) {
-      const int scale = RoundClamped(fitted[u] * inverse_step, -128, 127);
-      b.scale[u] = static_cast<int8_t>(scale);
-      const float inverse = SafeInverse(step * static_cast<float>(scale));
-      for (size_t i = u * kUnit; i < (u + 1) * kUnit; ++i) {
-        const int code = RoundClamped(in[i] * inverse, -32, 31) + 32;
-        const Place at = At(i);
-        b.low[at.low] = static_cast<uint8_t>(b.low[at.low] | (code & 15) << at.low_shift);
-        b.high[at.high] = static_cast<uint8_t>(b.high[at.high] | (code >> 4) << at.high_shift);
-      }
+    b.super = std::bit_cast<std::array<uint8_t, 2>>(units.super);
+    for (size_t u = 0; u < kUnits; ++u) b.scale[u] = static_cast<int8_t>(units.scale[u]);
+    for (size_t i = 0; i < kWeights; ++i) {
+      const int code = units.code[i] + 32;
+      const Place at = At(i);
+      b.low[at.low] = static_cast<uint8_t>(b.low[at.low] | (code & 15) << at.low_shift);
+      b.high[at.high] = static_cast<uint8_t>(b.high[at.high] | (code >> 4) << at.high_shift);
     }
     std::memcpy(out, &b, kBytes);
   }

@@ -2,13 +2,12 @@
 // Source: the public GGUF block formats, type 8.
 #pragma once
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "base/half.h"
-#include "quant/fit.h"
+#include "quant/fit_scale.h"
 #include "quant/format.h"
 
 namespace glint::quant {
@@ -31,17 +30,31 @@ struct Q8_0 {
     out.minimum[0] = 0;
   }
 
-  // scale = the half nearest to max / 127 (the next one up where halves are so coarse that 127 steps would fall short of the
-  // maximum by more than half a step); codes are the nearest multiples of the scale as stored.
-  static void Encode(const float* in, const float* /*importance*/, std::byte* out) {
-    Block b;
-    float max = 0;
-    for (size_t i = 0; i < kWeights; ++i) max = std::fmax(max, std::fabs(in[i]));
-    b.scale = ScaleToHalf(max / 127.0f);
-    if (max > 127.5f * HalfToFloat(b.scale) && b.scale < 0x400u) ++b.scale;
-    const float inverse = SafeInverse(HalfToFloat(b.scale));
-    for (size_t i = 0; i < kWeights; ++i)
-      b.q[i] = static_cast<int8_t>(RoundClamped(in[i] * inverse, -127, 127));
+  // Of the halves at which the largest weight gets a code from 125 to 127, the one that loses least; none at which any weight is
+  // further than half a step from its code. So the weights of a block encode to that block again. (Code -128 is not used:
+  // products in other programs cannot take it.)
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b{};
+    const ScaledBlock<kWeights> scaled(in, importance);
+    if (scaled.largest > 0) {
+      constexpr size_t kScales =
+          4 * kFitLanes;  // 50 halves lie between max / 127.5 and max / 124.5 at the most
+      uint16_t half[kScales];
+      float step[kScales], error[kScales];
+      uint16_t least = ScaleToHalf(scaled.largest / 127.5f);
+      if (scaled.largest > 127.5f * HalfToFloat(least)) least = StepHalf(least, 1);
+      for (size_t l = 0; l < kScales; ++l) {
+        half[l] = StepHalf(least, static_cast<int>(l));
+        step[l] = scaled.Step(half[l]);
+      }
+      for (size_t l = 0; l < kScales; l += kFitLanes)
+        BestFitKernels().scale_error(scaled.x, scaled.w, kWeights, -127, 127, step + l, error + l);
+      size_t best = 0;
+      for (size_t l = 1; l < kScales && scaled.largest >= 124.5f * HalfToFloat(half[l]); ++l)
+        if (error[l] < error[best]) best = l;
+      b.scale = half[best];
+      Codes(scaled.x, kWeights, step[best], -127, 127, b.q.data());
+    }
     std::memcpy(out, &b, kBytes);
   }
 };

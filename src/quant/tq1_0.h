@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "quant/format.h"
+#include "quant/ternary.h"
 
 namespace glint::quant {
 
@@ -41,6 +42,27 @@ struct TQ1_0 {
     unpack(48, 4, 4);
     // One scale for the block; units of 32 because the activations' scales are of 32 columns.
     for (size_t u = 0; u < kUnits; ++u) out.scale[u] = HalfToFloat(b.scale), out.minimum[u] = 0;
+  }
+
+  // A byte is the least whose fraction has the digits wanted: their number / 243 (or / 81 and a 0), rounded up to 1 / 256.
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b{};
+    int8_t code[kWeights];
+    b.scale = EncodeTernary<kWeights>(in, importance, code);
+    const int8_t* next = code;
+    const auto pack = [&](size_t first, size_t bytes, size_t digits) {
+      for (size_t m = 0; m < bytes; ++m) {
+        unsigned number = 0;
+        for (size_t n = 0; n < 5; ++n)
+          number = number * 3 + (n < digits ? static_cast<unsigned>(next[n * bytes + m] + 1) : 0);
+        b.digit[first + m] = static_cast<uint8_t>((number * 256 + 242) / 243);
+      }
+      next += bytes * digits;
+    };
+    pack(0, 32, 5);
+    pack(32, 16, 5);
+    pack(48, 4, 4);
+    std::memcpy(out, &b, kBytes);
   }
 };
 

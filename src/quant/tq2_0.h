@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "quant/q2_k.h"
+#include "quant/ternary.h"
 
 namespace glint::quant {
 
@@ -32,6 +33,17 @@ struct TQ2_0 {
     }
     // One scale for the block; units of 32 because the activations' scales are of 32 columns.
     for (size_t u = 0; u < kUnits; ++u) out.scale[u] = HalfToFloat(b.scale), out.minimum[u] = 0;
+  }
+
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b{};
+    int8_t code[kWeights];
+    b.scale = EncodeTernary<kWeights>(in, importance, code);
+    for (size_t i = 0; i < kWeights; ++i) {
+      const auto at = Q2_K::At(i);
+      b.code[at.byte] = static_cast<uint8_t>(b.code[at.byte] | (code[i] + 1) << at.shift);
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -1,0 +1,167 @@
+// The search for a scale and a minimum: x ~ scale * code + minimum, sum w (x - scale * code - minimum)^2 least.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "quant/fit.h"
+#include "quant/fit_kernels.h"
+
+namespace glint::quant {
+
+struct LineFit {
+  float scale = 0, minimum = 0;
+};
+
+// First guesses: codes 0 and `high` at the ends of the range of x, each end moved by `first`, `first + stride`, ... first + 3 stride
+// times the range / high (inwards; negative: outwards), and improved by least squares.
+struct LineGuesses {
+  float first, stride;
+  int rounds;
+};
+
+// Of kN weights; minimum <= most. Where they are all the same, scale is 0 and minimum their value (or `most`).
+template <size_t kN>
+LineFit FitLine(const float* x, const float* w, int high, float most, LineGuesses guesses) {
+  float sum_w = 0, sum_x = 0;
+  for (size_t i = 0; i < kN; ++i) sum_w += w[i], sum_x += w[i] * x[i];
+  const float mean = sum_x / sum_w;
+  float centred[kN], bottom = x[0], top = x[0];
+  for (size_t i = 0; i < kN; ++i) {
+    centred[i] = x[i] - mean;
+    bottom = std::min(bottom, x[i]), top = std::max(top, x[i]);
+  }
+  bottom = std::min(bottom, most);
+  const auto steps = static_cast<float>(high);
+  LineFit best{0, std::min(mean, most)};
+  const float range = top - bottom;
+  if (!(range > 0x1p-60f)) return best;
+  float inverse[kFitLanes], offset[kFitLanes], gain[kFitLanes], scale[kFitLanes], minimum[kFitLanes];
+  for (size_t l = 0; l < kFitLanes; ++l) {
+    const float below = (guesses.first + guesses.stride * static_cast<float>(l % 4)) / steps;
+    const float above = (guesses.first + guesses.stride * static_cast<float>(l / 4)) / steps;
+    inverse[l] = steps / (range * (1 - below - above));
+    offset[l] = -(bottom - mean + below * range) * inverse[l];
+  }
+  BestFitKernels().line(centred, w, kN, sum_w, steps, most - mean, guesses.rounds, inverse, offset, gain,
+                        scale, minimum);
+  size_t at = 0;
+  for (size_t l = 1; l < kFitLanes; ++l)
+    if (gain[l] > gain[at]) at = l;
+  // With codes of 0 alone the minimum saves -(mean - minimum)^2: less than what any line saves that was found.
+  if (scale[at] > 0) best = {scale[at], minimum[at] + mean};
+  return best;
+}
+
+// The nearest codes for a line; 0 for a scale of 0.
+inline void LineCodes(const float* x, size_t n, float scale, float minimum, int high, int8_t* code) {
+  const float inverse = SafeInverse(scale);
+  for (size_t i = 0; i < n; ++i)
+    code[i] = static_cast<int8_t>(RoundClamped((x[i] - minimum) * inverse, 0, high));
+}
+
+// kN weights under two halves: fits the line, and takes of the halves around it those that lose least.
+template <size_t kN>
+struct Line {
+  uint16_t scale = 0, minimum = 0;
+  int8_t code[kN] = {};
+
+  Line(const float* in, const float* importance, int high, LineGuesses guesses) {
+    const ScaledBlock<kN> b(in, importance);
+    if (b.largest == 0) return;
+    const LineFit fit = FitLine<kN>(b.x, b.w, high, std::numeric_limits<float>::max(), guesses);
+    const uint16_t fitted_scale = b.Half(fit.scale), fitted_minimum = b.Half(fit.minimum);
+    uint16_t scales[kFitLanes], minima[kFitLanes];
+    float step[kFitLanes], shift[kFitLanes], error[kFitLanes];
+    for (int l = 0; l < static_cast<int>(kFitLanes); ++l) {
+      scales[l] = StepHalf(fitted_scale, l % 4 - 1);
+      minima[l] = StepHalf(fitted_minimum, l / 4 - 1);
+      step[l] = b.Step(scales[l]), shift[l] = b.Step(minima[l]);
+    }
+    BestFitKernels().error(b.x, b.w, kN, 0, static_cast<float>(high), step, shift, error);
+    const size_t best = Least(error, kFitLanes);
+    scale = scales[best], minimum = minima[best];
+    LineCodes(b.x, kN, step[best], shift[best], high, code);
+  }
+};
+
+// Units of kUnit weights whose scales and minima are integers under two halves.
+template <size_t kUnits, size_t kUnit>
+struct LineUnits {
+  uint16_t super_scale = 0, super_minimum = 0;
+  int scale[kUnits] = {}, minimum[kUnits] = {};
+  int8_t code[kUnits * kUnit] = {};  // weight = super_scale * scale * code - super_minimum * minimum
+
+  // Fits every unit by itself; then, for super scales under which the largest scale and minimum have the number `most`, tries for
+  // every unit the numbers around its fitted ones, and improves the super scales by least squares, `rounds` times.
+  LineUnits(const float* in, const float* importance, int high, int most, LineGuesses guesses, int rounds) {
+    const ScaledBlock<kUnits * kUnit, kUnit> b(in, importance);
+    if (b.largest == 0) return;
+    LineFit fitted[kUnits];
+    float largest_scale = 0, least_minimum = 0;
+    for (size_t u = 0; u < kUnits; ++u) {
+      fitted[u] = FitLine<kUnit>(b.x + u * kUnit, b.w + u * kUnit, high, 0, guesses);
+      if (!b.Counts(u * kUnit)) continue;
+      largest_scale = std::max(largest_scale, fitted[u].scale);
+      least_minimum = std::min(least_minimum, fitted[u].minimum);
+    }
+    float d = largest_scale / static_cast<float>(most), m = -least_minimum / static_cast<float>(most),
+          least = 0;
+    for (int round = 0; round < rounds; ++round) {
+      LineUnits tried;
+      tried.super_scale = round == 0 ? b.ReachingHalf(d) : b.Half(d);
+      tried.super_minimum = round == 0 ? b.ReachingHalf(m) : b.Half(m);
+      const float total = tried.Choose(b.x, b.w, b.Step(tried.super_scale), b.Step(tried.super_minimum),
+                                       fitted, high, most, d, m);
+      if (round > 0 && !(total < least)) break;
+      least = total, *this = tried;
+    }
+  }
+
+ private:
+  LineUnits() = default;
+
+  // Returns the error, and in better_scale and better_minimum the super scales that would be best for these numbers.
+  float Choose(const float* x, const float* w, float step, float shift, const LineFit* fitted, int high,
+               int most, float& better_scale, float& better_minimum) {
+    const FitKernels& kernels = BestFitKernels();
+    const float inverse_step = SafeInverse(step), inverse_shift = SafeInverse(shift);
+    float total = 0, cc = 0, cm = 0, mm = 0, xc = 0, xm = 0;
+    for (size_t u = 0; u < kUnits; ++u, x += kUnit, w += kUnit) {
+      const int s0 = std::clamp(RoundClamped(fitted[u].scale * inverse_step, 0, most) - 1, 0, most - 3);
+      const int m0 = std::clamp(RoundClamped(-fitted[u].minimum * inverse_shift, 0, most) - 1, 0, most - 3);
+      float steps[kFitLanes], shifts[kFitLanes], error[kFitLanes];
+      for (int l = 0; l < static_cast<int>(kFitLanes); ++l) {
+        steps[l] = step * static_cast<float>(s0 + l % 4);
+        shifts[l] = -(shift * static_cast<float>(m0 + l / 4));
+      }
+      kernels.error(x, w, kUnit, 0, static_cast<float>(high), steps, shifts, error);
+      const size_t best = Least(error, kFitLanes);
+      scale[u] = s0 + static_cast<int>(best % 4), minimum[u] = m0 + static_cast<int>(best / 4);
+      total += error[best];
+      LineCodes(x, kUnit, steps[best], shifts[best], high, code + u * kUnit);
+      float sum_w = 0, wc = 0, wcc = 0, wx = 0, wxc = 0;
+      for (size_t i = 0; i < kUnit; ++i) {
+        const auto c = static_cast<float>(code[u * kUnit + i]);
+        sum_w += w[i], wx += w[i] * x[i];
+        wc += w[i] * c, wcc += w[i] * c * c, wxc += w[i] * x[i] * c;
+      }
+      // x ~ D * (s c) - M * m
+      const auto s = static_cast<float>(scale[u]), m = static_cast<float>(minimum[u]);
+      cc += s * s * wcc, cm += s * m * wc, mm += m * m * sum_w, xc += s * wxc, xm += m * wx;
+    }
+    const float determinant = cc * mm - cm * cm;
+    better_scale = step, better_minimum = shift;
+    if (determinant > 0x1p-100f) {
+      better_scale = (mm * xc - cm * xm) / determinant;
+      better_minimum = (cm * xc - cc * xm) / determinant;
+    } else if (cc > 0) {
+      better_scale = (xc + better_minimum * cm) / cc;
+    }
+    return total;
+  }
+};
+
+}  // namespace glint::quant
