@@ -222,8 +222,9 @@ bool SameFile(const std::string& a, const std::string& b) {
 Status CheckNotInput(const std::string& destination, std::span<const std::string> inputs) {
   for (const std::string& input : inputs) {
     if (input != destination && !SameFile(input, destination)) continue;
-    return {Code::kBadInput, fmt::format("{}: is also an input ({}), which would be lost; name another output",
-                                         Printable(destination), Printable(input))};
+    return {Code::kBadInput,
+            fmt::format("{}: is also an input ({}), which would be lost; name another output",
+                        Printable(destination), Printable(input))};
   }
   return {};
 }

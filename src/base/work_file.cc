@@ -73,8 +73,7 @@ Status WorkFile::ReadAt(uint64_t offset, std::span<std::byte> bytes) const {
     const ssize_t n = pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return SystemError(path_, fmt::format("cannot read at offset 0x{:x}", offset));
-    if (n == 0)
-      return {Code::kBadFile, fmt::format("{}: ends at offset 0x{:x}", Printable(path_), offset)};
+    if (n == 0) return {Code::kBadFile, fmt::format("{}: ends at offset 0x{:x}", Printable(path_), offset)};
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }

@@ -20,6 +20,9 @@ struct Subcommand {
 Work DeclareRun(Options& options);
 Work DeclareChat(Options& options);
 Work DeclareConvert(Options& options);
+Work DeclareQuantize(Options& options);
+Work DeclareMerge(Options& options);
+Work DeclareSplit(Options& options);
 Work DeclareInspect(Options& options);
 Work DeclareTokenize(Options& options);
 Work DeclareDetokenize(Options& options);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <charconv>
 #include <cmath>
 
 namespace glint::cli {
@@ -29,6 +30,25 @@ std::string Bytes(uint64_t bytes) {
   size_t unit = 0;
   for (value /= 1000; value >= 999.5 && unit + 1 < std::size(units); ++unit) value /= 1000;
   return ThreeFigures(value) + " " + units[unit];
+}
+
+std::optional<uint64_t> ParseBytes(std::string_view text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (error != std::errc() || !(value >= 0)) return std::nullopt;
+  std::string_view unit(last, static_cast<size_t>(end - last));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (unit.ends_with('B')) unit.remove_suffix(1);
+  constexpr std::string_view kUnits = "KMGTP";
+  if (!unit.empty()) {
+    const size_t at = unit.size() == 1 ? kUnits.find(unit == "k" ? 'K' : unit[0]) : std::string_view::npos;
+    if (at == std::string_view::npos) return std::nullopt;
+    for (size_t i = 0; i <= at; ++i) value *= 1000;
+  }
+  constexpr double kMost = 9e18;
+  if (value > kMost) return std::nullopt;
+  return static_cast<uint64_t>(value);
 }
 
 std::string Duration(double seconds) {

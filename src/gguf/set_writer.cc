@@ -47,7 +47,8 @@ Journal ParseJournal(std::string_view text) {
     const std::string_view words = whole.substr(0, whole.size() - kHash - 1);
     if (whole.substr(words.size() + 1) != LineHash(words)) break;
     const size_t space = std::min(words.find(' '), words.size());
-    const std::string_view first = words.substr(0, space), rest = words.substr(std::min(space + 1, words.size()));
+    const std::string_view first = words.substr(0, space),
+                           rest = words.substr(std::min(space + 1, words.size()));
     if (begin == 0) {
       if (first != kFirstWord) break;
       journal.identity = rest;
@@ -113,10 +114,9 @@ class SetRun {
   Status Lay() {
     const auto& tensors = writer_.tensors_;
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool full =
-          !shards_.empty() && shards_.back().count > 0 &&
-          ((options_.shard_bytes > 0 && shard_sum_ + tensors[i].bytes > options_.shard_bytes) ||
-           (options_.shard_tensors > 0 && shards_.back().count >= options_.shard_tensors));
+      const bool full = !shards_.empty() && shards_.back().count > 0 &&
+                        ((options_.shard_bytes > 0 && shard_sum_ + tensors[i].bytes > options_.shard_bytes) ||
+                         (options_.shard_tensors > 0 && shards_.back().count >= options_.shard_tensors));
       if (shards_.empty() || full) {
         shards_.emplace_back().first = i;
         shard_sum_ = 0;
@@ -148,9 +148,8 @@ class SetRun {
         keys.SetU16("split.count", static_cast<uint16_t>(shards_.size()));
         keys.SetI32("split.tensors.count", static_cast<int32_t>(tensors.size()));
       }
-      auto header =
-          Writer::Header(shard.path, keys.entries_, std::span(tensors).subspan(shard.first, shard.count),
-                         &shard.data_bytes);
+      auto header = Writer::Header(shard.path, keys.entries_,
+                                   std::span(tensors).subspan(shard.first, shard.count), &shard.data_bytes);
       if (!header.ok()) return header.status();
       shard.header = std::move(*header);
       hasher.AddBytes(shard.header);
@@ -179,14 +178,17 @@ class SetRun {
       const auto text = ReadFile(journal_path_, kLargest);
       if (!text.ok()) return text.status();
       journal_ = ParseJournal(*text);
-      const bool empty = journal_.identity.empty() && text->size() < kFirstWord.size();  // killed in its first moment
+      const bool empty =
+          journal_.identity.empty() && text->size() < kFirstWord.size();  // killed in its first moment
       if (journal_.identity != identity_ && !empty && !options_.restart) {
-        return {Code::kBadInput,
-                fmt::format("{}: an unfinished run is there, of {}; finish it with the command that began it, or throw "
-                            "it away with --restart",
-                            Printable(journal_path_),
-                            journal_.identity.empty() ? "something that is no journal of this program"
-                                                      : "other inputs, types or settings")};
+        return {
+            Code::kBadInput,
+            fmt::format(
+                "{}: an unfinished run is there, of {}; finish it with the command that began it, or throw "
+                "it away with --restart",
+                Printable(journal_path_),
+                journal_.identity.empty() ? "something that is no journal of this program"
+                                          : "other inputs, types or settings")};
       }
       if (options_.restart || journal_.identity != identity_) journal_ = {};
     }
@@ -213,8 +215,8 @@ class SetRun {
     }
     const uint64_t room = DiskRoom(shards_.front().target);
     if (journal_.sealed || needed <= room) return {};
-    return {Code::kNoRoom, fmt::format("{}: needs {} bytes more on the disk, {} are free", Printable(path_),
-                                       needed, room)};
+    return {Code::kNoRoom,
+            fmt::format("{}: needs {} bytes more on the disk, {} are free", Printable(path_), needed, room)};
   }
 
   Status Make() {
@@ -275,7 +277,8 @@ class SetRun {
     Hasher hasher;
     std::vector<std::byte> buffer(size_t{1} << 20);
     for (uint64_t left = writer_.tensors_[index].bytes; left > 0;) {
-      const std::span piece = std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(left, buffer.size())));
+      const std::span piece =
+          std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(left, buffer.size())));
       if (!shard.file->ReadAt(offset, piece).ok()) return {};
       hasher.AddBytes(piece);
       offset += piece.size();

@@ -51,9 +51,9 @@ class Writer {
     // What the bytes are made from, in a few words or a hash: an unfinished run of another identity is not
     // gone on with.
     std::string identity;
-    bool restart = false;                 // an unfinished run is thrown away
-    bool replace = false;                 // files that are there are replaced
-    bool dry = false;                     // all checks, and every tensor produced (sinks take any size), but nothing is written
+    bool restart = false;  // an unfinished run is thrown away
+    bool replace = false;  // files that are there are replaced
+    bool dry = false;  // all checks, and every tensor produced (sinks take any size), but nothing is written
     std::span<const std::string> inputs;  // never overwritten
     Progress progress;                    // bytes of tensors
     // What is worth knowing of a tensor that an earlier run has made: `remember` gives a line for the

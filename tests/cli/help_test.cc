@@ -11,8 +11,9 @@ namespace {
 
 using testing::RunGlint;
 
-const std::vector<std::string> kCommands{"run",    "chat", "convert", "inspect", "tokenize", "detokenize",
-                                         "logits", "plan", "bench",   "verify",  "profile"};
+const std::vector<std::string> kCommands{"run",        "chat",     "convert", "inspect", "tokenize",
+                                         "detokenize", "logits",   "plan",    "bench",   "verify",
+                                         "profile",    "quantize", "merge",   "split"};
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

@@ -72,13 +72,7 @@ Result<Census> OfGguf(const std::string& path) {
   auto read = ReadHParams(*file);
   if (!read.ok()) return read.status();
   const HParams& hp = read->hparams;
-  // By the names that binding would look for.
-  std::unordered_map<std::string, Tensor> known;
-  for (const Tensor& tensor : ListTensors(hp)) {
-    for (const std::string_view name : {tensor.kind->name, tensor.kind->name_d, tensor.kind->name_old}) {
-      if (!name.empty()) known.emplace(BlockName(tensor.block, name), tensor);
-    }
-  }
+  const auto known = TensorsByName(hp);
   Census census;
   for (const gguf::TensorInfo& info : file->tensors()) {
     const auto type = static_cast<quant::Type>(info.type);

@@ -13,6 +13,16 @@ gguf::BlockSize BlockSizeOf(uint32_t type) {
   return {static_cast<uint32_t>(format->block_weights), static_cast<uint32_t>(format->block_bytes)};
 }
 
+std::unordered_map<std::string, Tensor> TensorsByName(const HParams& hp) {
+  std::unordered_map<std::string, Tensor> known;
+  for (const Tensor& tensor : ListTensors(hp)) {
+    for (const std::string_view name : {tensor.kind->name, tensor.kind->name_d, tensor.kind->name_old}) {
+      if (!name.empty()) known.emplace(BlockName(tensor.block, name), tensor);
+    }
+  }
+  return known;
+}
+
 GgufSource::Found GgufSource::Find(const Tensor& tensor) const {
   const TensorKind& kind = *tensor.kind;
   if (const auto* info = file_.FindTensor(BlockName(tensor.block, kind.name))) return {info, false};

@@ -1,5 +1,7 @@
 // The tensors of a GGUF file of any dialect.
 #pragma once
+#include <unordered_map>
+
 #include "gguf/gguf.h"
 #include "model/arena.h"
 #include "model/glm_flash/bind.h"
@@ -8,6 +10,8 @@ namespace glint::model {
 
 // For gguf::File::Open.
 gguf::BlockSize BlockSizeOf(uint32_t type);
+// Every tensor of the model by each name that a file of some dialect may have it under.
+std::unordered_map<std::string, Tensor> TensorsByName(const HParams& hp);
 
 // Matrices stay where the file is mapped; vectors go to the arena as floats.
 class GgufSource : public TensorSource {

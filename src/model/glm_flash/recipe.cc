@@ -137,7 +137,10 @@ std::string RoleNames() {
 }
 
 RecipeSubject SubjectOf(const Tensor& tensor, std::string_view name, int64_t mtp_block) {
-  return {name, tensor.kind->role, tensor.block == mtp_block, tensor.kind->vector != nullptr,
+  return {name,
+          tensor.kind->role,
+          tensor.block == mtp_block,
+          tensor.kind->vector != nullptr,
           static_cast<uint64_t>(tensor.kind->dims == 1 ? tensor.shape.count() : tensor.shape.columns),
           Type::kF32};
 }
@@ -208,8 +211,8 @@ Status Recipe::AddLine(std::string_view line) {
   const auto type_of = [&](std::string_view name) -> Result<Type> {
     const quant::Format* format = quant::Find(name);
     if (format != nullptr && format->runnable()) return format->type;
-    return Status(Code::kBadInput, fmt::format("{} is not a type; there are keep, {}", Quoted(name),
-                                               quant::RunnableNames()));
+    return Status(Code::kBadInput,
+                  fmt::format("{} is not a type; there are keep, {}", Quoted(name), quant::RunnableNames()));
   };
   if (left == "fallback") {
     fallback_.clear();
@@ -273,14 +276,15 @@ Result<Recipe> Recipe::Parse(std::string_view name) {
   }
   const quant::Format* format = quant::Find(name);
   if (format != nullptr && format->runnable()) return Plain(format->type, format->type);
-  return Status(Code::kBadInput, fmt::format("unknown recipe \"{}\"; there are {}and the names of types: {}", name,
-                                             names, quant::RunnableNames()));
+  return Status(Code::kBadInput, fmt::format("unknown recipe \"{}\"; there are {}and the names of types: {}",
+                                             name, names, quant::RunnableNames()));
 }
 
 Recipe Recipe::Plain(Type type, Type experts) {
-  const std::string text =
-      fmt::format("vectors = keep\n*.ffn_gate_inp = keep\n*.indexer.proj = keep\nrole:hc = {}\nrole:experts = {}\n* = {}\n",
-                  IsFloat(type) ? "keep" : "q8_0", quant::Name(experts), quant::Name(type));
+  const std::string text = fmt::format(
+      "vectors = keep\n*.ffn_gate_inp = keep\n*.indexer.proj = keep\nrole:hc = {}\nrole:experts = {}\n* = "
+      "{}\n",
+      IsFloat(type) ? "keep" : "q8_0", quant::Name(experts), quant::Name(type));
   auto recipe = Read(text, quant::Name(type));
   return recipe.ok() ? std::move(*recipe) : Recipe();  // names of types make good rules
 }

@@ -32,8 +32,8 @@ struct RecipeSubject {
   Role role = Role::kOther;
   bool mtp = false;  // of the MTP block
   bool vector = false;
-  uint64_t columns = 1;                           // of a row
-  quant::Type present = quant::Type::kF32;        // its type now
+  uint64_t columns = 1;                     // of a row
+  quant::Type present = quant::Type::kF32;  // its type now
 };
 
 // Names of rules: "kda", "experts", ...; empty for kCount.

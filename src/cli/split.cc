@@ -1,0 +1,95 @@
+// glint split and glint merge: one file of a model becomes a set of files, and back.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/subcommand.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
+#include "gguf/copy.h"
+#include "model/glm_flash/gguf_source.h"
+
+namespace glint::cli {
+namespace {
+
+struct CopyChoice {
+  std::string in, out;
+  std::optional<std::string> size;
+  std::optional<int64_t> tensors;
+  uint64_t shard_bytes = 0;
+  bool force = false, restart = false;
+};
+
+Result<int> Copy(const CopyChoice& o, const char* doing) {
+  const auto file = gguf::File::Open(o.in, model::BlockSizeOf);
+  if (!file.ok()) return file.status();
+  ProgressBar bar(doing, Unit::kBytes);
+  gguf::Writer::SetOptions options;
+  options.shard_bytes = o.shard_bytes;
+  options.shard_tensors = static_cast<uint64_t>(o.tensors.value_or(0));
+  options.replace = o.force;
+  options.restart = o.restart;
+  options.progress = bar.Callback();
+  const auto made = gguf::Copy(*file, o.out, options);
+  bar.Finish();
+  if (!made.ok()) return made.status();
+  std::string text;
+  for (const std::string& path : made->paths) text += path + "\n";
+  const Status printed = Print(TerminalText(text));
+  if (!printed.ok()) return printed;
+  PrintError(fmt::format("{} file{}, {} tensors, {}\n", Grouped(made->paths.size()),
+                         made->paths.size() == 1 ? "" : "s", Grouped(file->tensors().size()),
+                         Bytes(made->bytes)));
+  return 0;
+}
+
+void DeclareCommon(Options& options, const std::shared_ptr<CopyChoice>& o) {
+  options.Flag("--force", &o->force, "Replace files that are there (never an input)");
+  options.Flag("--restart", &o->restart, "Throw away what an unfinished run has left");
+}
+
+constexpr const char* kNotes =
+    "Tensors are copied byte for byte, all keys but split.* are kept. A killed run goes on with the same "
+    "command; all "
+    "files get their names at the end.";
+
+}  // namespace
+
+Work DeclareMerge(Options& options) {
+  auto o = std::make_shared<CopyChoice>();
+  options.RequiredPositional("SHARD.gguf", &o->in, "Any file of the set; only read");
+  options.RequiredPositional("OUT.gguf", &o->out, "The file to write");
+  DeclareCommon(options, o);
+  options.Notes(kNotes);
+  options.Examples(
+      {"glint split model.gguf parts.gguf --split-tensors 100 && glint merge parts-00001-of-00003.gguf "
+       "one.gguf"});
+  return [o] { return Copy(*o, "merging"); };
+}
+
+Work DeclareSplit(Options& options) {
+  auto o = std::make_shared<CopyChoice>();
+  options.RequiredPositional("IN.gguf", &o->in, "The model, any file of a set; only read");
+  options.RequiredPositional("OUT.gguf", &o->out, "Names the set: OUT-00001-of-00003.gguf, ...");
+  options.Value("--split-size", "SIZE", &o->size, "At most this much tensor data in a file: 40G, 500M");
+  options.Value("--split-tensors", "N", &o->tensors, 1, INT32_MAX, "At most N tensors in a file");
+  DeclareCommon(options, o);
+  options.Notes(kNotes);
+  options.Examples({"glint split model.gguf parts.gguf --split-size 8M",
+                    "glint split model.gguf shards.gguf --split-tensors 50"});
+  options.Check([o]() -> Status {
+    if (o->size.has_value() == o->tensors.has_value())
+      return {Code::kBadInput, "give --split-size SIZE or --split-tensors N, one of them"};
+    if (!o->size) return {};
+    const auto bytes = ParseBytes(*o->size);
+    if (!bytes || *bytes == 0)
+      return {Code::kBadInput, fmt::format("--split-size: '{}' is no size such as 40G or 500M", *o->size)};
+    o->shard_bytes = *bytes;
+    return {};
+  });
+  return [o] { return Copy(*o, "splitting"); };
+}
+
+}  // namespace glint::cli
