@@ -32,6 +32,7 @@ constexpr Subcommand kSubcommands[] = {
     {"logits", "Write a model's logits as a NumPy file", DeclareLogits},
     {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
     {"bench", "Measure tokens per second, and compare settings", DeclareBench},
+    {"perplexity", "Measure how well a model predicts a text", DeclarePerplexity},
     {"verify", "Prove the levers: hold every step to the canonical stages", DeclareVerify},
     {"profile", "Show where the time of a forward pass goes", DeclareProfile},
 };

@@ -75,6 +75,7 @@ std::string ProgressBar::Line(uint64_t done, uint64_t total, double elapsed) con
   if (unit_ == Unit::kBytes) tail += fmt::format("  {} of {}", Bytes(done), Bytes(total));
   if (unit_ == Unit::kTokens) tail += fmt::format("  {} of {} tokens", Grouped(done), Grouped(total));
   if (done > 0) tail += fmt::format("  {} left", Duration(elapsed / part - elapsed));
+  if (!note_.empty()) tail += "  " + note_;
 
   const auto width =
       static_cast<size_t>(std::max(columns_ - 1, 1));  // the last column makes some terminals wrap

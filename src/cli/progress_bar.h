@@ -24,6 +24,8 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void Update(uint64_t done, uint64_t total);
+  // A few words that follow the numbers: a running value.
+  void SetNote(std::string note) { note_ = std::move(note); }
   void Finish();
 
   // For the functions that report progress: updates this bar, and asks the work to stop once Interrupted().
@@ -33,7 +35,7 @@ class ProgressBar {
  private:
   std::string Line(uint64_t done, uint64_t total, double elapsed) const;
 
-  std::string label_;
+  std::string label_, note_;
   Unit unit_;
   std::function<double()> clock_;
   std::function<void(std::string_view)> draw_;

@@ -23,6 +23,7 @@ Work DeclareConvert(Options& options);
 Work DeclareQuantize(Options& options);
 Work DeclareMerge(Options& options);
 Work DeclareSplit(Options& options);
+Work DeclarePerplexity(Options& options);
 Work DeclareInspect(Options& options);
 Work DeclareTokenize(Options& options);
 Work DeclareDetokenize(Options& options);

@@ -1,0 +1,145 @@
+#include "engine/scoring.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/session_impl.h"
+#include "glint/session.h"
+
+namespace glint::engine {
+namespace {
+
+constexpr int64_t kDefaultContext = 2048;
+// Rows of logits in memory at a time.
+constexpr int64_t kLogitBytes = int64_t{64} << 20;
+
+// Window by window: where it begins, its length, and the first position in it that is scored.
+template <class Each>
+void ForEachWindow(const Windows& windows, size_t tokens, const Each& each) {
+  const auto count = static_cast<int64_t>(tokens);
+  int64_t scored_to = 0;
+  for (int64_t start = 0; start < count; start += windows.stride) {
+    const int64_t length = std::min(windows.context, count - start);
+    const int64_t first = std::max(windows.first, scored_to - start);
+    if (first < length && !each(start, length, first)) return;
+    scored_to = std::max(scored_to, start + length);
+    if (start + length == count) return;
+  }
+}
+
+}  // namespace
+
+Windows DefaultWindows(const Model& model) {
+  const int64_t made_for = model.context_length() > 0 ? model.context_length() : kDefaultContext;
+  const int64_t context = std::max<int64_t>(std::min(kDefaultContext, made_for), 2);
+  return {context, std::max<int64_t>(context / 2, 1), 1};
+}
+
+Status CheckWindows(const Windows& w, const Model& model, size_t tokens) {
+  const auto bad = [](const std::string& what) { return Status(Code::kBadInput, what); };
+  if (w.context < 2)
+    return bad(fmt::format("a context of {} tokens; 2 are the fewest that score one", w.context));
+  if (model.context_length() > 0 && w.context > model.context_length())
+    return bad(
+        fmt::format("a context of {} tokens; the model was made for {}", w.context, model.context_length()));
+  if (w.stride < 1 || w.stride > w.context)
+    return bad(
+        fmt::format("a stride of {} tokens; from 1 to the context, {}, are possible", w.stride, w.context));
+  if (w.first < 1 || w.first >= w.context)
+    return bad(fmt::format(
+        "scoring from position {}; from 1 to below the context, {}, are possible (nothing comes before "
+        "position 0)",
+        w.first, w.context));
+  if (w.first > w.context - w.stride && w.stride != w.context)
+    return bad(fmt::format(
+        "scoring from position {} in windows of {} that begin every {}: tokens between would be scored "
+        "by no window; a stride of at most {} scores all",
+        w.first, w.context, w.stride, w.context - w.first));
+  if (ScoredTokens(w, tokens) < 1)
+    return bad(fmt::format("the text has {} tokens, none of them at position {} or later: it is too short",
+                           tokens, w.first));
+  return {};
+}
+
+int64_t ScoredTokens(const Windows& windows, size_t tokens) {
+  int64_t sum = 0;
+  ForEachWindow(windows, tokens, [&](int64_t, int64_t length, int64_t first) {
+    sum += length - first;
+    return true;
+  });
+  return sum;
+}
+
+int64_t TokensToRead(const Windows& windows, size_t tokens) {
+  int64_t sum = 0;
+  ForEachWindow(windows, tokens, [&](int64_t, int64_t length, int64_t) {
+    sum += length;
+    return true;
+  });
+  return sum;
+}
+
+Status ScoreText(const Model& model, std::span<const int32_t> ids, const Windows& windows,
+                 const std::function<Status(const ScoredToken&)>& each, const Progress& progress) {
+  if (Status status = CheckWindows(windows, model, ids.size()); !status.ok()) return status;
+  const auto vocab = static_cast<size_t>(model.vocab_size());
+  auto session = Session::Create(model, {.context = windows.context});
+  if (!session.ok()) return session.status();
+  const int64_t piece = std::clamp<int64_t>(kLogitBytes / (static_cast<int64_t>(vocab) * 4), 16, kChunkRows);
+  std::vector<float> logits(static_cast<size_t>(std::min(piece, windows.context)) * vocab);
+  const auto total = static_cast<uint64_t>(TokensToRead(windows, ids.size()));
+  uint64_t done = 0;
+  Status result;
+  ForEachWindow(windows, ids.size(), [&](int64_t start, int64_t length, int64_t first) {
+    session->Reset();
+    // The row before the first scored token is the first whose logits are wanted; the last token's row is of no use.
+    for (int64_t at = 0; at + 1 < length;) {
+      const bool wanted = at >= first - 1;
+      const int64_t end = wanted ? std::min(at + piece, length - 1) : std::min(at + kChunkRows, first - 1);
+      const auto part = ids.subspan(static_cast<size_t>(start + at), static_cast<size_t>(end - at));
+      result = session->Append(part, wanted ? LogitRows::kAll : LogitRows::kNone,
+                               std::span(logits).first(wanted ? part.size() * vocab : 0));
+      if (!result.ok()) return false;
+      for (int64_t row = at; wanted && row < end; ++row) {
+        result = each({row + 1, start + row + 1, ids[static_cast<size_t>(start + row + 1)],
+                       std::span(logits).subspan(static_cast<size_t>(row - at) * vocab, vocab)});
+        if (!result.ok()) return false;
+      }
+      at = end;
+      if (progress && !progress(done + static_cast<uint64_t>(at), total)) {
+        result = Status(Code::kBadInput, "interrupted");
+        return false;
+      }
+    }
+    done += static_cast<uint64_t>(length);
+    return true;
+  });
+  return result;
+}
+
+double LogPartition(std::span<const float> logits) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(l - highest);
+  return std::log(sum) + highest;
+}
+
+size_t PositionBins::BinOf(int64_t position) const {
+  const auto above = std::upper_bound(edges.begin(), edges.end(), position);
+  return static_cast<size_t>(std::max<std::ptrdiff_t>(above - edges.begin() - 1, 0));
+}
+
+std::string PositionBins::Name(size_t bin) const {
+  return bin + 1 < edges.size() ? fmt::format("{}-{}", edges[bin], edges[bin + 1])
+                                : fmt::format("{}+", edges[bin]);
+}
+
+double LossSums::MeanError() const {
+  if (tokens < 2) return 0;
+  const auto n = static_cast<double>(tokens);
+  return std::sqrt(std::max(squares / n - Mean() * Mean(), 0.0) / (n - 1));
+}
+
+}  // namespace glint::engine
