@@ -20,6 +20,39 @@ inline int RoundClamped(float x, int low, int high) {
   return static_cast<int>((x + 12582912.0f) - 12582912.0f);
 }
 
+// The same for limits of an int8_t and for what is no NaN, in a form that compilers make vectors of.
+inline int8_t NearestCode(float x, float low, float high) {
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  return static_cast<int8_t>((x + 12582912.0f) - 12582912.0f);
+}
+
+// Sums are kept in 8 parts for the same reason; this is their order, whatever the machine.
+inline float SumOf8(const float* part) {
+  return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+}
+
+// The largest of |x|; n is a multiple of 8.
+inline float LargestMagnitude(const float* x, size_t n) {
+  float part[8] = {};
+  for (size_t i = 0; i < n; i += 8) {
+    for (size_t l = 0; l < 8; ++l) {
+      const float v = std::fabs(x[i + l]);
+      part[l] = v > part[l] ? v : part[l];
+    }
+  }
+  for (size_t l = 1; l < 8; ++l) part[0] = std::max(part[0], part[l]);
+  return part[0];
+}
+
+// Where the least of 16 numbers lies; the first of equals.
+inline size_t Least16(const float* v) {
+  size_t at = 0;
+  for (size_t i = 1; i < 16; ++i)
+    if (v[i] < v[at]) at = i;
+  return at;
+}
+
 // 1 / d, or 0 where d is 0 or so small that the quotient overflows: then every code becomes 0.
 inline float SafeInverse(float d) {
   const float inverse = 1.0f / d;
@@ -30,6 +63,12 @@ inline float SafeInverse(float d) {
 inline uint16_t ScaleToHalf(float d) {
   const uint16_t h = FloatToHalf(d);
   return (h & 0x7fffu) == 0x7c00u ? static_cast<uint16_t>((h & 0x8000u) | 0x7bffu) : h;
+}
+
+// HalfToFloat of a finite half, without a branch: the bits of a float with the exponent 112 too small.
+inline float FiniteHalfToFloat(uint16_t half) {
+  const float magnitude = std::bit_cast<float>(uint32_t{half & 0x7fffu} << 13) * 0x1p112f;
+  return half & 0x8000u ? -magnitude : magnitude;
 }
 
 // The half `steps` representable values further from 0 (or nearer), which stays finite and keeps its sign.
@@ -61,13 +100,12 @@ struct ScaledBlock {
   float unit = 1, inverse = 1;  // in = x * unit, exact unless the product is subnormal
 
   ScaledBlock(const float* in, const float* importance) {
-    for (size_t i = 0; i < kN; ++i) largest = std::max(largest, std::fabs(in[i]));
+    largest = LargestMagnitude(in, kN);
     if (largest == 0) return;
     const PowerOfTwo power(largest);
     unit = power.value, inverse = power.inverse;
     for (size_t i = 0; i < kN; ++i) x[i] = in[i] * inverse;
-    float most = 0;
-    for (size_t i = 0; importance != nullptr && i < kN; ++i) most = std::max(most, importance[i]);
+    const float most = importance ? LargestMagnitude(importance, kN) : 0;
     std::fill_n(w, kN, 1.0f);
     if (most == 0) return;
     const float lower = PowerOfTwo(most).inverse;
@@ -94,18 +132,10 @@ struct ScaledBlock {
   }
   // And back. 0 where the product overflows: such a step is far too large for the block.
   float Step(uint16_t half) const {
-    const float step = HalfToFloat(half) * inverse;
+    const float step = FiniteHalfToFloat(half) * inverse;
     return std::fabs(step) < 0x1p100f ? step : 0.0f;
   }
 };
-
-// Where the least of n numbers lies, NaN aside; the first of equals.
-inline size_t Least(const float* v, size_t n) {
-  size_t at = 0;
-  for (size_t i = 1; i < n; ++i)
-    if (v[i] < v[at]) at = i;
-  return at;
-}
 
 // Scale s (either sign) for x[i] ~ s * code, low <= code <= high (low = -high - 1), minimising sum w (x - s code)^2 with
 // w = rms + |x|: large weights matter more. Tries 17 first guesses around "the largest magnitude meets the end of the range",

@@ -32,7 +32,7 @@ struct FitLoops {
   static V Inverse(const V& v) { return Abs(v) > 0x1p-100f ? 1.0f / v : V{}; }
 
   static void Scale(const float* x, const float* w, size_t n, float low, float high, int rounds,
-                    const float* inverse, float* gain, float* scale) {
+                    const float* inverse, float* loss, float* scale) {
     const V lowest = All(low), highest = All(high);
     V inv[kParts], best[kParts], at[kParts];
     for (size_t p = 0; p < kParts; ++p) inv[p] = Load(inverse + p * kWidth), best[p] = All(-1), at[p] = V{};
@@ -56,11 +56,11 @@ struct FitLoops {
         inv[p] = Inverse(s);
       }
     }
-    for (size_t p = 0; p < kParts; ++p) Store(best[p], gain + p * kWidth), Store(at[p], scale + p * kWidth);
+    for (size_t p = 0; p < kParts; ++p) Store(-best[p], loss + p * kWidth), Store(at[p], scale + p * kWidth);
   }
 
   static void Line(const float* x, const float* w, size_t n, float sum_w, float high, float most, int rounds,
-                   const float* inverse, const float* offset, float* gain, float* scale, float* minimum) {
+                   const float* inverse, const float* offset, float* loss, float* scale, float* minimum) {
     const V lowest{}, highest = All(high), limit = All(most), sum = All(sum_w);
     V inv[kParts], off[kParts], best[kParts], best_scale[kParts], best_minimum[kParts];
     for (size_t p = 0; p < kParts; ++p) {
@@ -97,7 +97,7 @@ struct FitLoops {
       }
     }
     for (size_t p = 0; p < kParts; ++p) {
-      Store(best[p], gain + p * kWidth);
+      Store(-best[p], loss + p * kWidth);
       Store(best_scale[p], scale + p * kWidth);
       Store(best_minimum[p], minimum + p * kWidth);
     }

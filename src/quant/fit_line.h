@@ -25,31 +25,36 @@ struct LineGuesses {
 // Of kN weights; minimum <= most. Where they are all the same, scale is 0 and minimum their value (or `most`).
 template <size_t kN>
 LineFit FitLine(const float* x, const float* w, int high, float most, LineGuesses guesses) {
-  float sum_w = 0, sum_x = 0;
-  for (size_t i = 0; i < kN; ++i) sum_w += w[i], sum_x += w[i] * x[i];
-  const float mean = sum_x / sum_w;
-  float centred[kN], bottom = x[0], top = x[0];
-  for (size_t i = 0; i < kN; ++i) {
-    centred[i] = x[i] - mean;
-    bottom = std::min(bottom, x[i]), top = std::max(top, x[i]);
+  float part_w[8] = {}, part_x[8] = {};
+  for (size_t i = 0; i < kN; i += 8)
+    for (size_t l = 0; l < 8; ++l) part_w[l] += w[i + l], part_x[l] += w[i + l] * x[i + l];
+  const float sum_w = SumOf8(part_w), mean = SumOf8(part_x) / sum_w;
+  float centred[kN], lower[8], upper[8];
+  std::copy_n(x, 8, lower), std::copy_n(x, 8, upper);
+  for (size_t i = 0; i < kN; i += 8) {
+    for (size_t l = 0; l < 8; ++l) {
+      const float v = x[i + l];
+      centred[i + l] = v - mean;
+      lower[l] = v < lower[l] ? v : lower[l], upper[l] = v > upper[l] ? v : upper[l];
+    }
   }
+  float bottom = *std::min_element(lower, lower + 8);
+  const float top = *std::max_element(upper, upper + 8);
   bottom = std::min(bottom, most);
   const auto steps = static_cast<float>(high);
   LineFit best{0, std::min(mean, most)};
   const float range = top - bottom;
   if (!(range > 0x1p-60f)) return best;
-  float inverse[kFitLanes], offset[kFitLanes], gain[kFitLanes], scale[kFitLanes], minimum[kFitLanes];
+  float inverse[kFitLanes], offset[kFitLanes], loss[kFitLanes], scale[kFitLanes], minimum[kFitLanes];
   for (size_t l = 0; l < kFitLanes; ++l) {
     const float below = (guesses.first + guesses.stride * static_cast<float>(l % 4)) / steps;
     const float above = (guesses.first + guesses.stride * static_cast<float>(l / 4)) / steps;
     inverse[l] = steps / (range * (1 - below - above));
     offset[l] = -(bottom - mean + below * range) * inverse[l];
   }
-  BestFitKernels().line(centred, w, kN, sum_w, steps, most - mean, guesses.rounds, inverse, offset, gain,
+  BestFitKernels().line(centred, w, kN, sum_w, steps, most - mean, guesses.rounds, inverse, offset, loss,
                         scale, minimum);
-  size_t at = 0;
-  for (size_t l = 1; l < kFitLanes; ++l)
-    if (gain[l] > gain[at]) at = l;
+  const size_t at = Least16(loss);
   // With codes of 0 alone the minimum saves -(mean - minimum)^2: less than what any line saves that was found.
   if (scale[at] > 0) best = {scale[at], minimum[at] + mean};
   return best;
@@ -57,9 +62,8 @@ LineFit FitLine(const float* x, const float* w, int high, float most, LineGuesse
 
 // The nearest codes for a line; 0 for a scale of 0.
 inline void LineCodes(const float* x, size_t n, float scale, float minimum, int high, int8_t* code) {
-  const float inverse = SafeInverse(scale);
-  for (size_t i = 0; i < n; ++i)
-    code[i] = static_cast<int8_t>(RoundClamped((x[i] - minimum) * inverse, 0, high));
+  const float inverse = SafeInverse(scale), highest = static_cast<float>(high);
+  for (size_t i = 0; i < n; ++i) code[i] = NearestCode((x[i] - minimum) * inverse, 0, highest);
 }
 
 // kN weights under two halves: fits the line, and takes of the halves around it those that lose least.
@@ -81,7 +85,7 @@ struct Line {
       step[l] = b.Step(scales[l]), shift[l] = b.Step(minima[l]);
     }
     BestFitKernels().error(b.x, b.w, kN, 0, static_cast<float>(high), step, shift, error);
-    const size_t best = Least(error, kFitLanes);
+    const size_t best = Least16(error);
     scale = scales[best], minimum = minima[best];
     LineCodes(b.x, kN, step[best], shift[best], high, code);
   }
@@ -138,19 +142,25 @@ struct LineUnits {
         shifts[l] = -(shift * static_cast<float>(m0 + l / 4));
       }
       kernels.error(x, w, kUnit, 0, static_cast<float>(high), steps, shifts, error);
-      const size_t best = Least(error, kFitLanes);
+      const size_t best = Least16(error);
       scale[u] = s0 + static_cast<int>(best % 4), minimum[u] = m0 + static_cast<int>(best / 4);
       total += error[best];
       LineCodes(x, kUnit, steps[best], shifts[best], high, code + u * kUnit);
-      float sum_w = 0, wc = 0, wcc = 0, wx = 0, wxc = 0;
-      for (size_t i = 0; i < kUnit; ++i) {
-        const auto c = static_cast<float>(code[u * kUnit + i]);
-        sum_w += w[i], wx += w[i] * x[i];
-        wc += w[i] * c, wcc += w[i] * c * c, wxc += w[i] * x[i] * c;
+      float part_w[8] = {}, part_c[8] = {}, part_cc[8] = {}, part_x[8] = {}, part_xc[8] = {};
+      for (size_t i = 0; i < kUnit; i += 8) {
+        for (size_t l = 0; l < 8; ++l) {
+          const float c = code[u * kUnit + i + l], weighted = w[i + l] * c;
+          part_w[l] += w[i + l];
+          part_c[l] += weighted;
+          part_cc[l] += weighted * c;
+          part_x[l] += w[i + l] * x[i + l];
+          part_xc[l] += weighted * x[i + l];
+        }
       }
       // x ~ D * (s c) - M * m
       const auto s = static_cast<float>(scale[u]), m = static_cast<float>(minimum[u]);
-      cc += s * s * wcc, cm += s * m * wc, mm += m * m * sum_w, xc += s * wxc, xm += m * wx;
+      cc += s * s * SumOf8(part_cc), cm += s * m * SumOf8(part_c), mm += m * m * SumOf8(part_w);
+      xc += s * SumOf8(part_xc), xm += m * SumOf8(part_x);
     }
     const float determinant = cc * mm - cm * cm;
     better_scale = step, better_minimum = shift;

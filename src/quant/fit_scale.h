@@ -10,10 +10,6 @@
 
 namespace glint::quant {
 
-struct ScaleFit {
-  float scale = 0, gain = 0;  // gain: of sum w x^2
-};
-
 // First guesses: the largest magnitude gets the code `high` (in either sign, `low` too where it is another), and codes around it from
 // `first` to `last` times that; each improved by least squares.
 struct ScaleGuesses {
@@ -22,30 +18,30 @@ struct ScaleGuesses {
 };
 
 // Of n weights, some of whose importance is not 0.
-inline ScaleFit FitScale(const float* x, const float* w, size_t n, int low, int high, ScaleGuesses guesses) {
-  float largest = 0;
-  for (size_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
-  if (largest < 0x1p-60f) return {};
+inline float FitScale(const float* x, const float* w, size_t n, int low, int high, ScaleGuesses guesses) {
+  const float largest = LargestMagnitude(x, n);
+  if (largest < 0x1p-60f) return 0;
   const FitKernels& kernels = BestFitKernels();
-  ScaleFit best;
+  float best = 0, least = 0;
   for (const float sign : {1.0f, -1.0f}) {
-    float inverse[kFitLanes], gain[kFitLanes], scale[kFitLanes];
+    float inverse[kFitLanes], loss[kFitLanes], scale[kFitLanes];
     const float stride = (guesses.last - guesses.first) / static_cast<float>(kFitLanes - 1);
     for (size_t l = 0; l < kFitLanes; ++l)
       inverse[l] =
           sign * static_cast<float>(high) * (guesses.first + stride * static_cast<float>(l)) / largest;
-    kernels.scale(x, w, n, static_cast<float>(low), static_cast<float>(high), guesses.rounds, inverse, gain,
+    kernels.scale(x, w, n, static_cast<float>(low), static_cast<float>(high), guesses.rounds, inverse, loss,
                   scale);
-    for (size_t l = 0; l < kFitLanes; ++l)
-      if (gain[l] > best.gain) best = {scale[l], gain[l]};
+    const size_t at = Least16(loss);
+    if (loss[at] < least) least = loss[at], best = scale[at];
   }
   return best;
 }
 
 // The nearest codes for a scale; 0 for a scale of 0. Any x that the scale cannot reach gets the last code.
 inline void Codes(const float* x, size_t n, float scale, int low, int high, int8_t* code) {
-  const float inverse = SafeInverse(scale);
-  for (size_t i = 0; i < n; ++i) code[i] = static_cast<int8_t>(RoundClamped(x[i] * inverse, low, high));
+  const float inverse = SafeInverse(scale), lowest = static_cast<float>(low),
+              highest = static_cast<float>(high);
+  for (size_t i = 0; i < n; ++i) code[i] = NearestCode(x[i] * inverse, lowest, highest);
 }
 
 // kN weights under one half: fits the scale, and takes of 16 halves around it the one that loses least.
@@ -55,7 +51,7 @@ uint16_t EncodeScale(const float* in, const float* importance, int low, int high
   std::fill_n(code, kN, int8_t{0});
   const ScaledBlock<kN> b(in, importance);
   if (b.largest == 0) return 0;
-  const uint16_t fitted = b.Half(FitScale(b.x, b.w, kN, low, high, guesses).scale);
+  const uint16_t fitted = b.Half(FitScale(b.x, b.w, kN, low, high, guesses));
   uint16_t half[kFitLanes];
   float step[kFitLanes], error[kFitLanes];
   for (size_t l = 0; l < kFitLanes; ++l) {
@@ -63,7 +59,7 @@ uint16_t EncodeScale(const float* in, const float* importance, int low, int high
     step[l] = b.Step(half[l]);
   }
   BestFitKernels().scale_error(b.x, b.w, kN, static_cast<float>(low), static_cast<float>(high), step, error);
-  const size_t best = Least(error, kFitLanes);
+  const size_t best = Least16(error);
   Codes(b.x, kN, step[best], low, high, code);
   return half[best];
 }
@@ -86,7 +82,7 @@ struct ScaleUnits {
     if (b.largest == 0) return;
     float fitted[kUnits], largest = 0;
     for (size_t u = 0; u < kUnits; ++u) {
-      fitted[u] = FitScale(b.x + u * kUnit, b.w + u * kUnit, kUnit, range.low, range.high, guesses).scale;
+      fitted[u] = FitScale(b.x + u * kUnit, b.w + u * kUnit, kUnit, range.low, range.high, guesses);
       if (b.Counts(u * kUnit) && std::fabs(fitted[u]) > std::fabs(largest)) largest = fitted[u];
     }
     float d = largest / static_cast<float>(range.scale_low), least = 0;
@@ -116,19 +112,21 @@ struct ScaleUnits {
         steps[l] = step * static_cast<float>(first + static_cast<int>(l));
       kernels.scale_error(x, w, kUnit, static_cast<float>(range.low), static_cast<float>(range.high), steps,
                           error);
-      const size_t best = Least(error, kFitLanes);
+      const size_t best = Least16(error);
       scale[u] = first + static_cast<int>(best);
       total += error[best];
       Codes(x, kUnit, steps[best], range.low, range.high, code + u * kUnit);
-      float unit_xc = 0, unit_cc = 0;
-      for (size_t i = 0; i < kUnit; ++i) {
-        const auto c = static_cast<float>(code[u * kUnit + i]);
-        unit_xc += w[i] * x[i] * c;
-        unit_cc += w[i] * c * c;
+      float partial_xc[8] = {}, partial_cc[8] = {};
+      for (size_t i = 0; i < kUnit; i += 8) {
+        for (size_t l = 0; l < 8; ++l) {
+          const float c = code[u * kUnit + i + l], weighted = w[i + l] * c;
+          partial_xc[l] += weighted * x[i + l];
+          partial_cc[l] += weighted * c;
+        }
       }
       const auto s = static_cast<float>(scale[u]);
-      xc += s * unit_xc;
-      cc += s * s * unit_cc;
+      xc += s * SumOf8(partial_xc);
+      cc += s * s * SumOf8(partial_cc);
     }
     better = cc > 0 ? xc / cc : step;
     return total;

@@ -11,13 +11,17 @@ namespace glint::quant {
 // Doubled, so that they are integers; the blocks' scales are halved. Minus zero is 0: the gguf package decodes it so.
 inline constexpr int8_t kFp4Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// The nibble of the nearest value to x / step, a zero without its sign; 0 for a step of 0.
-inline uint8_t Fp4Code(float x, float inverse_step) {
-  const float y = std::fabs(x) * inverse_step;
-  const int magnitude = y < 2   ? RoundClamped(y * 2, 0, 4)
-                        : y < 4 ? RoundClamped(y, 2, 4) + 2
-                                : RoundClamped(y * 0.5f, 2, 3) + 4;
-  return static_cast<uint8_t>(magnitude == 0 ? 0 : magnitude | (x < 0 ? 8 : 0));
+// The nibbles of the values nearest to x / step, a zero without its sign; 0 for a step of 0. Ties go to the even nibble.
+inline void Fp4Codes(const float* x, size_t n, float step, uint8_t* code) {
+  const float inverse = SafeInverse(step);
+  for (size_t i = 0; i < n; ++i) {
+    float y = std::fabs(x[i]) * inverse;
+    y = y < 6 ? y : 6;
+    // Values below 2 are 0.5 apart, then 1, then 2.
+    const float per = y < 2 ? 2.0f : y < 4 ? 1.0f : 0.5f, first = y < 2 ? 0.0f : y < 4 ? 2.0f : 4.0f;
+    const auto magnitude = static_cast<int>((y * per + 12582912.0f) - 12582912.0f + first);
+    code[i] = static_cast<uint8_t>(magnitude | (x[i] < 0 && magnitude != 0 ? 8 : 0));
+  }
 }
 
 }  // namespace glint::quant

@@ -57,12 +57,11 @@ struct MXFP4 {
         step[l] = std::bit_cast<float>(static_cast<uint32_t>(127 + exponent[l] - first) << 23);
       }
       BestFitKernels().fp4_error(scaled.x, scaled.w, kWeights, step, error);
-      const size_t best = Least(error, kFitLanes);
-      const float inverse = 1 / step[best];
+      const size_t best = Least16(error);
       b.exponent = static_cast<uint8_t>(exponent[best]);
-      for (size_t i = 0; i < 16; ++i)
-        b.code[i] =
-            static_cast<uint8_t>(Fp4Code(scaled.x[i], inverse) | Fp4Code(scaled.x[i + 16], inverse) << 4);
+      uint8_t code[kWeights];
+      Fp4Codes(scaled.x, kWeights, step[best], code);
+      for (size_t i = 0; i < 16; ++i) b.code[i] = static_cast<uint8_t>(code[i] | code[i + 16] << 4);
     }
     std::memcpy(out, &b, kBytes);
   }

@@ -34,7 +34,8 @@ struct NVFP4 {
     const int exponent = bits >> 3 & 15, mantissa = bits & 7;
     if (bits == 0x7f) return 0;
     if (exponent == 0) return static_cast<float>(mantissa) * 0x1p-10f;
-    return std::ldexp(static_cast<float>(8 + mantissa), exponent - 11);
+    const auto high = static_cast<uint32_t>(exponent + 119), low = static_cast<uint32_t>(mantissa);
+    return std::bit_cast<float>(high << 23 | low << 20);
   }
 
   static void Unpack(const std::byte* in, Unpacked& out) {
@@ -76,12 +77,11 @@ struct NVFP4 {
         step[l] = 2 * Scale(static_cast<uint8_t>(bits[l])) * scaled.inverse;
       }
       BestFitKernels().fp4_error(scaled.x, scaled.w, kUnit, step, error);
-      const size_t best = Least(error, kFitLanes);
+      const size_t best = Least16(error);
       b.scale[u] = static_cast<uint8_t>(bits[best]);
-      const float inverse = SafeInverse(step[best]);
-      for (size_t i = 0; i < 8; ++i)
-        b.code[u * 8 + i] =
-            static_cast<uint8_t>(Fp4Code(scaled.x[i], inverse) | Fp4Code(scaled.x[i + 8], inverse) << 4);
+      uint8_t code[kUnit];
+      Fp4Codes(scaled.x, kUnit, step[best], code);
+      for (size_t i = 0; i < 8; ++i) b.code[u * 8 + i] = static_cast<uint8_t>(code[i] | code[i + 8] << 4);
     }
     std::memcpy(out, &b, kBytes);
   }

@@ -48,7 +48,7 @@ struct Q3_K {
   }
 
   static void Encode(const float* in, const float* importance, std::byte* out) {
-    const ScaleUnits<kUnits, kUnit> units(in, importance, {-4, 3, -32, 31}, {0.8f, 1.8f, 3}, 4);
+    const ScaleUnits<kUnits, kUnit> units(in, importance, {-4, 3, -32, 31}, {0.8f, 1.8f, 2}, 3);
     Block b{};
     b.d = units.super;
     for (size_t u = 0; u < kUnits; ++u) {

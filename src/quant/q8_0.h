@@ -50,7 +50,7 @@ struct Q8_0 {
       for (size_t l = 0; l < kScales; l += kFitLanes)
         BestFitKernels().scale_error(scaled.x, scaled.w, kWeights, -127, 127, step + l, error + l);
       size_t best = 0;
-      for (size_t l = 1; l < kScales && scaled.largest >= 124.5f * HalfToFloat(half[l]); ++l)
+      for (size_t l = 1; l < kScales && scaled.largest >= 124.5f * FiniteHalfToFloat(half[l]); ++l)
         if (error[l] < error[best]) best = l;
       b.scale = half[best];
       Codes(scaled.x, kWeights, step[best], -127, 127, b.q.data());
