@@ -3,7 +3,7 @@
 //   encode_bench [--ggml libggml-base.so] [FORMAT ...]
 //
 // Weights are 128 rows of 1,024, normal, Student's t with 4 degrees of freedom or Laplace, drawn from fixed seeds; importance is
-// log-normal (sigma 1) by column. Errors are relative: sqrt(sum w (x - decoded)^2 / sum w x^2), in per cent; w is 1 without importance.
+// log-normal (sigma 1) by column; "unweighted" is the plain error of what was made with it. Errors are relative: sqrt(sum w (x - decoded)^2 / sum w x^2), in per cent; w is 1 without importance.
 // NVFP4 is given weights under the second scale of a tensor. With --ggml, that library's quantisers get the same weights and stand
 // beside ours, decoded by glint; it is only loaded, and everything else works without it.
 #include <dlfcn.h>
@@ -164,9 +164,9 @@ int main(int argc, char** argv) {
   std::vector<float> by_column(kColumns);
   for (auto& v : by_column) v = log_normal(rng);
   std::printf(
-      "| format | weights | plain: ours | theirs | squared | with importance: ours | theirs | squared | "
-      "their plain errors: ours | "
-      "theirs | squared | M weights/s | with importance |\n"
+      "| format | weights | no importance: ours | theirs | squared | with importance: ours | theirs | "
+      "squared | "
+      "unweighted: ours | theirs | squared | M weights/s | with importance |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (size_t i = 0; i < formats.size(); ++i) {
     if (!formats[i] || !formats[i]->encode) {
