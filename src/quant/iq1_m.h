@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "quant/iq_grids.h"
+#include "quant/iq_search.h"
 
 namespace glint::quant {
 
@@ -48,6 +49,27 @@ struct IQ1_M {
       out.scale[u] = d * static_cast<float>(2 * (b.scales[u / 4] >> (u % 4 * 3) & 7) + 1);
       out.minimum[u] = 0;
     }
+  }
+
+  // Every group gets the point and the shift that lose least at its unit's scale, of all there are (quant/iq_search.h).
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    using Search = TernarySearch<kUnits, kUnit, 8>;
+    Block b{};
+    const Search::Scaled scaled(in, importance);
+    if (scaled.largest != 0) {
+      const auto units = Search::Encode(scaled, 0.125f, {0.1f, 1.35f, 4, 1.0f / 8});
+      for (size_t g = 0; g < 32; ++g) {
+        const auto& unit = units.unit[g / 2];
+        const unsigned high = unit.point[g % 2] >> 8u | (unit.down[g % 2] ? 8u : 0u);
+        b.point[g] = static_cast<uint8_t>(unit.point[g % 2]);
+        b.high[g / 2] = static_cast<uint8_t>(b.high[g / 2] | high << (g % 2 * 4));
+      }
+      for (size_t u = 0; u < kUnits; ++u)
+        b.scales[u / 4] = static_cast<uint16_t>(b.scales[u / 4] | units.number[u] << (u % 4 * 3));
+      for (size_t n = 0; n < 4; ++n)
+        b.scales[n] = static_cast<uint16_t>(b.scales[n] | (units.super >> (4 * n) & 15) << 12);
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "quant/iq_grids.h"
+#include "quant/iq_search.h"
 
 namespace glint::quant {
 
@@ -39,6 +40,26 @@ struct IQ1_S {
       out.scale[u] = d * static_cast<float>(2 * (b.high[u] >> 12 & 7) + 1);
       out.minimum[u] = 0;
     }
+  }
+
+  // Every group gets the point that loses least at its unit's scale and shift, of all there are (quant/iq_search.h).
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    using Search = TernarySearch<kUnits, kUnit, 32>;
+    Block b{};
+    const Search::Scaled scaled(in, importance);
+    if (scaled.largest != 0) {
+      const auto units = Search::Encode(scaled, 0.125f, {0.1f, 1.35f, 4, 1.0f / 8});
+      b.d = units.super;
+      for (size_t u = 0; u < kUnits; ++u) {
+        unsigned word = static_cast<unsigned>(units.number[u]) << 12 | (units.unit[u].down[0] ? 0x8000u : 0u);
+        for (size_t g = 0; g < 4; ++g) {
+          b.point[u * 4 + g] = static_cast<uint8_t>(units.unit[u].point[g]);
+          word |= units.unit[u].point[g] >> 8u << (3 * g);
+        }
+        b.high[u] = static_cast<uint16_t>(word);
+      }
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "quant/iq_grids.h"
+#include "quant/iq_search.h"
 #include "quant/iq_signs.h"
 
 namespace glint::quant {
@@ -35,6 +36,24 @@ struct IQ2_XS {
       out.scale[u] = d * static_cast<float>(2 * (b.scales[u / 2] >> (u % 2 * 4) & 15) + 1);
       out.minimum[u] = 0;
     }
+  }
+
+  // Every group gets the point and the signs that lose least at its unit's scale, of all there are (quant/iq_search.h).
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    using Search = SignedSearch<kIq2XsGrid, 512, 8, 3, kIq2Levels, kUnits, kUnit, true>;
+    Block b{};
+    const Search::Scaled scaled(in, importance);
+    if (scaled.largest != 0) {
+      const auto units = Search::Encode(scaled, 0.125f, {0.033f, 1.35f, 4, 1.0f / 8});
+      b.d = units.super;
+      for (size_t g = 0; g < 32; ++g) {
+        const auto& unit = units.unit[g / 2];
+        b.point[g] = static_cast<uint16_t>(unit.point[g % 2] | (unit.signs[g % 2] & 127u) << 9);
+      }
+      for (size_t u = 0; u < kUnits; ++u)
+        b.scales[u / 2] = static_cast<uint8_t>(b.scales[u / 2] | units.number[u] << (u % 2 * 4));
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "quant/iq_grids.h"
+#include "quant/iq_search.h"
 #include "quant/iq_signs.h"
 
 namespace glint::quant {
@@ -42,6 +43,26 @@ struct IQ2_XXS {
       out.scale[u] = d * static_cast<float>(2 * (word >> 28) + 1);
       out.minimum[u] = 0;
     }
+  }
+
+  // Every group gets the point and the signs that lose least at its unit's scale, of all there are (quant/iq_search.h).
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    using Search = SignedSearch<kIq2XxsGrid, 256, 8, 3, kIq2Levels, kUnits, kUnit, true>;
+    Block b{};
+    const Search::Scaled scaled(in, importance);
+    if (scaled.largest != 0) {
+      const auto units = Search::Encode(scaled, 0.125f, {0.033f, 1.35f, 4, 1.0f / 8});
+      b.d = units.super;
+      for (size_t u = 0; u < kUnits; ++u) {
+        uint32_t word = static_cast<uint32_t>(units.number[u]) << 28;
+        for (size_t g = 0; g < 4; ++g) {
+          b.unit[u].point[g] = static_cast<uint8_t>(units.unit[u].point[g]);
+          word |= (units.unit[u].signs[g] & 127u) << (7 * g);
+        }
+        b.unit[u].signs = std::bit_cast<std::array<uint8_t, 4>>(word);
+      }
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

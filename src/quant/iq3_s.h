@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "quant/iq_grids.h"
+#include "quant/iq_search.h"
 #include "quant/iq_signs.h"
 
 namespace glint::quant {
@@ -39,6 +40,26 @@ struct IQ3_S {
       out.scale[u] = d * static_cast<float>(2 * (b.scales[u / 2] >> (u % 2 * 4) & 15) + 1);
       out.minimum[u] = 0;
     }
+  }
+
+  // Every group gets the point and the signs that lose least at its unit's scale, of all there are (quant/iq_search.h).
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    using Search = SignedSearch<kIq3SGrid, 512, 4, 8, kIq3SLevels, kUnits, kUnit, false>;
+    Block b{};
+    const Search::Scaled scaled(in, importance);
+    if (scaled.largest != 0) {
+      const auto units = Search::Encode(scaled, 1.0f, {0.11f, 1.22f, 5, 1.0f});
+      b.d = units.super;
+      for (size_t g = 0; g < 64; ++g) {
+        const unsigned point = units.unit[g / 8].point[g % 8];
+        b.point[g] = static_cast<uint8_t>(point);
+        b.high[g / 8] = static_cast<uint8_t>(b.high[g / 8] | point >> 8 << (g % 8));
+      }
+      for (size_t g = 0; g < 32; ++g) b.signs[g] = units.unit[g / 4].signs[g % 4];
+      for (size_t u = 0; u < kUnits; ++u)
+        b.scales[u / 2] = static_cast<uint8_t>(b.scales[u / 2] | units.number[u] << (u % 2 * 4));
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "base/half.h"
 #include "quant/format.h"
+#include "quant/iq4_fit.h"
 #include "quant/iq_grids.h"
 
 namespace glint::quant {
@@ -32,6 +34,27 @@ struct IQ4_NL {
     }
     out.scale[0] = HalfToFloat(b.scale);
     out.minimum[0] = 0;
+  }
+
+  // Fits the scale, and takes of the halves around it the one that loses least.
+  static void Encode(const float* in, const float* importance, std::byte* out) {
+    Block b{};
+    const ScaledBlock<kWeights> scaled(in, importance);
+    if (scaled.largest != 0) {
+      const uint16_t fitted = scaled.Half(FitIq4(scaled.x, scaled.w, kWeights).scale);
+      float least = std::numeric_limits<float>::infinity();
+      for (int steps = -2; steps <= 2; ++steps) {
+        const uint16_t half = StepHalf(fitted, steps);
+        const float cost = Iq4Sums(scaled.x, scaled.w, kWeights, scaled.Step(half)).cost;
+        if (cost < least) least = cost, b.scale = half;
+      }
+      const float inverse = SafeInverse(scaled.Step(b.scale));
+      for (size_t i = 0; i < 16; ++i) {
+        b.value[i] = static_cast<uint8_t>(kIq4Nearest(scaled.x[i] * inverse) |
+                                          kIq4Nearest(scaled.x[i + 16] * inverse) << 4);
+      }
+    }
+    std::memcpy(out, &b, kBytes);
   }
 };
 

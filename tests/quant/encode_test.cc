@@ -136,6 +136,34 @@ TEST_P(Encoder, NormalWeightsLoseLessThanByPlainRounding) {
     case Type::kNVFP4:
       limit = 0.1033;
       break;
+    // The published grids: 2 to 3 % above what these searches lose, below what ggml 0.27 was measured to lose.
+    case Type::kIQ1_S:
+      limit = 0.453;
+      break;
+    case Type::kIQ1_M:
+      limit = 0.420;
+      break;
+    case Type::kIQ2_XXS:
+      limit = 0.334;
+      break;
+    case Type::kIQ2_XS:
+      limit = 0.290;
+      break;
+    case Type::kIQ2_S:
+      limit = 0.2440;
+      break;
+    case Type::kIQ3_XXS:
+      limit = 0.1790;
+      break;
+    case Type::kIQ3_S:
+      limit = 0.1340;
+      break;
+    case Type::kIQ4_NL:
+      limit = 0.0748;
+      break;
+    case Type::kIQ4_XS:
+      limit = 0.0752;
+      break;
     default:
       FAIL() << "a new format: state its limit";
   }
