@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
       return 1;
     }
     for (const cpu::Kernels* kernels :
-         {&cpu::ScalarKernels(), cpu::Avx2Kernels(), cpu::Avx512Kernels(), cpu::NeonKernels()})
+         {&cpu::ScalarKernels(), cpu::Avx2Kernels(), cpu::Avx512Kernels(), cpu::Avx512VbmiKernels(), cpu::NeonKernels()})
       if (kernels) cpu::Measure(*kernels, format->type, batch);
   }
 }

@@ -1,6 +1,6 @@
 # glint_layer(NAME [libraries it links]): one static library per folder of src/, all .cc (and, with GLINT_CUDA, .cu) files in it
 # and below. The links between layers are docs/design.md's table; tests/repo/layering_test.cc holds the includes to it.
-# Files named *_avx2.cc, *_avx512.cc get their instruction sets; they are called only after asking the processor.
+# Files named *_avx2.cc, *_avx512.cc, *_avx512vbmi.cc get their instruction sets; they are called only after asking the processor.
 set_property(GLOBAL PROPERTY GLINT_LAYERS)
 function(glint_layer name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
@@ -23,6 +23,9 @@ function(glint_layer name)
       elseif(source MATCHES "_avx512\\.cc$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
           "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx2;-mfma;-mf16c;-Wno-uninitialized")
+      elseif(source MATCHES "_avx512vbmi\\.cc$")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+          "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx2;-mfma;-mf16c;-Wno-uninitialized")
       endif()
     endforeach()
   endif()

@@ -134,7 +134,8 @@ How PassRunner::HowFor(const Step& step) const {
   const Kernels* by_name[3] = {nullptr, nullptr, nullptr};
   for (const plan::Lever* m : step.modifiers) {
     if (m->name == "simd.avx2") by_name[2] = Avx2Kernels();
-    if (m->name == "simd.avx512") by_name[0] = Avx512Kernels();
+    if (m->name == "simd.avx512")
+      by_name[0] = Avx512VbmiKernels() != nullptr ? Avx512VbmiKernels() : Avx512Kernels();
     if (m->name == "simd.neon") by_name[1] = NeonKernels();
     if (m->name == "threads" && device_.pool.threads() > 1) how.pool = &device_.pool;
     if (m->name == "batch") how.batched = true;

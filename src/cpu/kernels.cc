@@ -37,9 +37,15 @@ const Kernels* Avx512Kernels() {
                    __builtin_cpu_supports("avx512vnni");
   return has ? &kAvx512Table : nullptr;
 }
+
+const Kernels* Avx512VbmiKernels() {
+  const bool has = Avx512Kernels() && __builtin_cpu_supports("avx512vbmi");
+  return has ? &kAvx512VbmiTable : nullptr;
+}
 #else
 const Kernels* Avx2Kernels() { return nullptr; }
 const Kernels* Avx512Kernels() { return nullptr; }
+const Kernels* Avx512VbmiKernels() { return nullptr; }
 #endif
 
 }  // namespace glint::cpu

@@ -4,6 +4,9 @@
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
+#include "cpu/simd_blocks.h"
+#include "cpu/simd_grids.h"
+#include "cpu/simd_superblocks.h"
 #include "cpu/simd_table.h"
 
 namespace glint::cpu {
@@ -11,6 +14,7 @@ namespace {
 
 struct V {
   static constexpr int kLanes = 4, kGroup = 4;
+  using Base = V;
   using I = int32x4_t;
   using F = float32x4_t;
 
@@ -74,6 +78,51 @@ struct V {
     int32_t v;
     std::memcpy(&v, dword, sizeof v);
     return vreinterpretq_s16_s32(vdupq_n_s32(v));
+  }
+
+  // Bytes by themselves.
+  static inline I AddBytes(I a, I b) {
+    return vreinterpretq_s32_s8(vaddq_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)));
+  }
+  static inline I AverageBytes(I a, I b) {  // (a + b + 1) / 2
+    return vreinterpretq_s32_u8(vrhaddq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+  }
+  static inline I Table16(const int8_t* at) { return vreinterpretq_s32_s8(vld1q_s8(at)); }
+  static inline I Lookup16(I table, I index) {  // bytes below 16
+    return vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(table), vreinterpretq_u8_s32(index)));
+  }
+  // Byte j of a lane: all ones where bit 4 g + j of the lane is set.
+  static inline uint8x16_t BitBytes(I bits, int g) {
+    constexpr uint8_t kByte[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    const uint8x16_t byte = vaddq_u8(vld1q_u8(kByte), vdupq_n_u8(static_cast<uint8_t>(g / 2)));
+    const uint8x16_t bit = vreinterpretq_u8_u32(vdupq_n_u32(g % 2 ? 0x80402010 : 0x08040201));
+    return vtstq_u8(vqtbl1q_u8(vreinterpretq_u8_s32(bits), byte), bit);
+  }
+  // Byte j of a lane: value's where bit 4 g + j of `bits` is set, else 0.
+  static inline I IfBits(I bits, int g, I value) {
+    return vreinterpretq_s32_u8(vandq_u8(BitBytes(bits, g), vreinterpretq_u8_s32(value)));
+  }
+  // Byte j of a lane: bias + x, or bias - x where bit 4 g + j of `signs` is set.
+  static inline I AddSigned(I bias, I x, I signs, int g) {
+    const int8x16_t b = vreinterpretq_s8_s32(bias), v = vreinterpretq_s8_s32(x);
+    return vreinterpretq_s32_s8(vbslq_s8(BitBytes(signs, g), vsubq_s8(b, v), vaddq_s8(b, v)));
+  }
+  // out[h], lane l: coordinates 4 h ... 4 h + 3 of point index[l].
+  static inline void Points8(const int8_t (*grid)[8], I index, I* out) {
+    int32_t n[kLanes], half[2][kLanes];
+    Store(n, index);
+    for (int l = 0; l < kLanes; ++l) {
+      std::memcpy(&half[0][l], grid[n[l]], 4);
+      std::memcpy(&half[1][l], grid[n[l]] + 4, 4);
+    }
+    out[0] = vld1q_s32(half[0]), out[1] = vld1q_s32(half[1]);
+  }
+  // The same of four coordinates.
+  static inline I Points4(const int8_t (*grid)[4], I index) {
+    int32_t n[kLanes], point[kLanes];
+    Store(n, index);
+    for (int l = 0; l < kLanes; ++l) std::memcpy(&point[l], grid[n[l]], 4);
+    return vld1q_s32(point);
   }
 
   // The digits of a block from their values, column by column.
@@ -162,7 +211,9 @@ struct S {
   }
 };
 
-constinit const Kernels kNeonTable = MakeKernels<V, S>("neon");
+bool AllRows(const RowsArgs& a) { return BlockRows<V>(a) || SuperblockRows<V>(a) || GridRows<V, LoadedPoints<V>>(a); }
+
+constinit const Kernels kNeonTable = MakeKernels<V, S, AllRows>("neon");
 
 }  // namespace
 

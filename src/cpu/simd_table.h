@@ -3,22 +3,13 @@
 #pragma once
 #include "cpu/kernels.h"
 #include "cpu/simd_float.h"
-#include "cpu/simd_integer.h"
 
 namespace glint::cpu {
 namespace {
 
-template <class A, class B>
-constexpr bool kSame = false;
-template <class A>
-constexpr bool kSame<A, A> = true;
-
-// A format without a kernel here goes by the definition.
-// One: V for digits of a single byte, or V itself where that is no faster.
-template <class V, class S, class One>
+// kInteger: the products with quantised weights; false for a format that it has not.
+template <class S, bool (*kInteger)(const RowsArgs&)>
 void Rows(const RowsArgs& a) {
-  if constexpr (!kSame<V, One>)
-    if (a.one_digit) return Rows<One, S, One>(a);
   switch (a.type) {
     case quant::Type::kF32:
       return FloatRows<S, F32Weights<S>>(a);
@@ -26,23 +17,15 @@ void Rows(const RowsArgs& a) {
       return FloatRows<S, F16Weights<S>>(a);
     case quant::Type::kBF16:
       return FloatRows<S, BF16Weights<S>>(a);
-    case quant::Type::kQ8_0:
-      return IntegerRows<V, Q8_0Rows<V>>(a);
-    case quant::Type::kQ4_K:
-      return IntegerRows<V, Q4_KRows<V>>(a);
-    case quant::Type::kQ6_K:
-      return IntegerRows<V, Q6_KRows<V>>(a);
-    case quant::Type::kQ5_0:
-      return IntegerRows<V, Q5_0Rows<V>>(a);
     default:
-      return ScalarKernels().rows(a);
+      if (!kInteger(a)) ScalarKernels().rows(a);
   }
 }
 
-template <class V, class S, class One = V>
+template <class V, class S, bool (*kInteger)(const RowsArgs&)>
 constexpr Kernels MakeKernels(const char* name) {
-  return {name,      V::kDigitOrder, Rows<V, S, One>, Round<V>, Dot16<S>,   Axpy<V>,
-          ExpAll<V>, Sigmoids<V>,    SwiGlu<V>,       Conv<V>,  Combine<V>, Dots<S>};
+  return {name,      V::kDigitOrder, Rows<S, kInteger>, Round<V>, Dot16<S>,   Axpy<V>,
+          ExpAll<V>, Sigmoids<V>,    SwiGlu<V>,         Conv<V>,  Combine<V>, Dots<S>};
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ constexpr Type kTypes[] = {
 
 std::vector<const Kernels*> Tables() {
   std::vector<const Kernels*> out{&ScalarKernels()};
-  for (const Kernels* table : {Avx2Kernels(), Avx512Kernels(), NeonKernels()})
+  for (const Kernels* table : {Avx2Kernels(), Avx512Kernels(), Avx512VbmiKernels(), NeonKernels()})
     if (table) out.push_back(table);
   return out;
 }

@@ -1,0 +1,13 @@
+// Formats of grid points, AVX-512. Built with those flags, called only where the processor has them.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && \
+    defined(__AVX512VNNI__)
+#include "cpu/kernels_x86.h"
+#include "cpu/simd_avx512.h"
+#include "cpu/simd_grids.h"
+
+namespace glint::cpu {
+bool GridRowsAvx512(const RowsArgs& a) {
+  return a.one_digit ? GridRows<OneDigitOf<V>, LoadedPoints<V>>(a) : GridRows<V, LoadedPoints<V>>(a);
+}
+}  // namespace glint::cpu
+#endif

@@ -1,0 +1,10 @@
+// Formats with blocks of 256 columns, AVX2. Built with those flags, called only where the processor has them.
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "cpu/kernels_x86.h"
+#include "cpu/simd_avx2.h"
+#include "cpu/simd_superblocks.h"
+
+namespace glint::cpu {
+bool SuperblockRowsAvx2(const RowsArgs& a) { return SuperblockRows<V>(a); }
+}  // namespace glint::cpu
+#endif
