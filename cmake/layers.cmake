@@ -25,7 +25,7 @@ function(glint_layer name)
           "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx2;-mfma;-mf16c;-Wno-uninitialized")
       elseif(source MATCHES "_avx512vbmi\\.cc$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-          "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx2;-mfma;-mf16c;-Wno-uninitialized")
+          "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mgfni;-mavx2;-mfma;-mf16c;-Wno-uninitialized")
       endif()
     endforeach()
   endif()

@@ -1,6 +1,6 @@
-// Formats of grid points, AVX-512 with VBMI. Built with those flags, called only where the processor has them.
+// Formats of grid points, AVX-512 with VBMI and GFNI. Built with those flags, called only where the processor has them.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && \
-    defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+    defined(__AVX512VNNI__) && defined(__AVX512VBMI__) && defined(__GFNI__)
 #include "cpu/grid_planes.h"
 #include "cpu/kernels_x86.h"
 #include "cpu/simd_avx512.h"
@@ -8,6 +8,17 @@
 
 namespace glint::cpu {
 namespace {
+
+struct Bytes {
+  alignas(64) uint8_t byte[64];
+};
+// For a permutation of two registers: bytes `first` and first + 2 of each lane of the first, then of the second.
+constexpr Bytes EveryOther(int first) {
+  Bytes bytes{};
+  for (int i = 0; i < 64; ++i)
+    bytes.byte[i] = static_cast<uint8_t>(i / 4 * 4 + first + i % 2 * 2 + i % 4 / 2 * 64);
+  return bytes;
+}
 
 // Points looked up 64 at once: their numbers' bytes choose bytes of the grid's planes, 128 of them at a time, and of what
 // comes out the numbers' higher bits choose. A quad's four coordinates and signs are then shifted to the low bits of its bytes, and
@@ -46,6 +57,22 @@ struct PermutedPoints {
       const I sign = _mm512_multishift_epi64_epi8(BitsFrom(4 * g - 3, 1), signs);
       codes[g] = _mm512_permutexvar_epi8(Choose(0x07, place, sign), table);
     }
+  }
+
+  static inline I Spread(I v, int at, int bits) {
+    const I from = _mm512_add_epi8(BitsFrom(0, bits), _mm512_set1_epi8(static_cast<char>(at)));
+    return V::And(_mm512_multishift_epi64_epi8(from, v), V::Set1(((1 << bits) - 1) * 0x01010101));
+  }
+
+  // A product of each byte with a matrix of bits: row 7, the first byte of it, sums all seven.
+  static inline I EvenSigns(I seven) {
+    return _mm512_gf2p8affine_epi64_epi8(seven, _mm512_set1_epi64(0x010204081020407f), 0);
+  }
+
+  static inline void LowAndHigh(I a, I b, I& low, I& high) {
+    static constexpr Bytes kLow = EveryOther(0), kHigh = EveryOther(1);
+    low = _mm512_permutex2var_epi8(a, _mm512_load_si512(kLow.byte), b);
+    high = _mm512_permutex2var_epi8(a, _mm512_load_si512(kHigh.byte), b);
   }
 
  private:

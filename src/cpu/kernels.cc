@@ -39,7 +39,7 @@ const Kernels* Avx512Kernels() {
 }
 
 const Kernels* Avx512VbmiKernels() {
-  const bool has = Avx512Kernels() && __builtin_cpu_supports("avx512vbmi");
+  const bool has = Avx512Kernels() && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
   return has ? &kAvx512VbmiTable : nullptr;
 }
 #else

@@ -104,7 +104,7 @@ struct Kernels {
 const Kernels& ScalarKernels();
 const Kernels* Avx2Kernels();  // null if this machine or build has none
 const Kernels* Avx512Kernels();
-const Kernels* Avx512VbmiKernels();  // the same with VBMI: grids faster
+const Kernels* Avx512VbmiKernels();  // the same with VBMI and GFNI: grids faster
 const Kernels* NeonKernels();
 
 // Columns of one part of an integer block product: each part's sum starts at +0, and parts are added in order.

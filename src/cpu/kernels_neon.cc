@@ -211,7 +211,9 @@ struct S {
   }
 };
 
-bool AllRows(const RowsArgs& a) { return BlockRows<V>(a) || SuperblockRows<V>(a) || GridRows<V, LoadedPoints<V>>(a); }
+bool AllRows(const RowsArgs& a) {
+  return BlockRows<V>(a) || SuperblockRows<V>(a) || GridRows<V, LoadedPoints<V>>(a);
+}
 
 constinit const Kernels kNeonTable = MakeKernels<V, S, AllRows>("neon");
 

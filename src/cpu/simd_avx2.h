@@ -119,8 +119,8 @@ struct V {
         return _mm_castps_si128(
             _mm_loadh_pi(_mm_castsi128_ps(low), reinterpret_cast<const __m64*>(grid[n[l + 1]])));
       };
-      v[i] = _mm256_castsi256_ps(
-          _mm256_inserti128_si256(_mm256_castsi128_si256(two(2 * i)), two(2 * i + 4), 1));
+      v[i] =
+          _mm256_castsi256_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(two(2 * i)), two(2 * i + 4), 1));
     }
     out[0] = AsInt(_mm256_shuffle_ps(v[0], v[1], 0x88));
     out[1] = AsInt(_mm256_shuffle_ps(v[0], v[1], 0xdd));

@@ -85,9 +85,9 @@ struct V {
   static inline I Lookup16(I table, I index) { return _mm512_shuffle_epi8(table, index); }  // bytes below 16
   // Byte j of a lane: whether bit 4 g + j of the lane is set.
   static inline __mmask64 BitBytes(I bits, int g) {
-    const I byte = _mm512_add_epi32(
-        Set1(g / 2 * 0x01010101),
-        _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
+    const I byte =
+        _mm512_add_epi32(Set1(g / 2 * 0x01010101),
+                         _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
     const I bit = Set1(g % 2 ? static_cast<int32_t>(0x80402010) : 0x08040201);
     return _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits, byte), bit);
   }

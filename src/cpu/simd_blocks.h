@@ -79,7 +79,10 @@ struct Q8_0Rows {
 template <class V, bool kHighBit, bool kHasMinimum>
 struct NibbleRows {
   static constexpr int kUnit = 32, kBlockColumns = 32, kNibbles = (kHasMinimum ? 4 : 2) + (kHighBit ? 4 : 0),
-                       kBlockBytes = kNibbles + 16, kBias = kHasMinimum ? 0 : kHighBit ? 16 : 8;
+                       kBlockBytes = kNibbles + 16,
+                       kBias = kHasMinimum ? 0
+                               : kHighBit  ? 16
+                                           : 8;
   static constexpr bool kMinima = kHasMinimum;
 
   template <class Unit>

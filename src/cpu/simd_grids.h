@@ -18,9 +18,7 @@ namespace {
 enum class GridName { kIq2Xxs, kIq2Xs, kIq2S, kIq3Xxs, kIq3S, kIq1 };
 
 // Codes come plus these: the largest are 43, 62, 15 and 9.
-constexpr int BiasOf(GridName grid) {
-  return grid == GridName::kIq3S || grid == GridName::kIq1 ? 16 : 64;
-}
+constexpr int BiasOf(GridName grid) { return grid == GridName::kIq3S || grid == GridName::kIq1 ? 16 : 64; }
 // How many bits a number has beyond the lowest eight.
 constexpr int HighBits(GridName grid) {
   switch (grid) {
@@ -75,7 +73,42 @@ struct LoadedPoints {
     }
   }
 
+  // Fields of `bits` bits, one after another from bit `at` on, to a byte each of four.
+  static inline I Spread(I v, int at, int bits) {
+    const int mask = (1 << bits) - 1;
+    v = V::Shr(v, at);
+    I out = V::And(v, V::Set1(mask));
+    for (int p = 1; p < 4; ++p)
+      out = V::Or(out, V::And(V::Shl(v, (8 - bits) * p),
+                              V::Set1(static_cast<int32_t>(static_cast<uint32_t>(mask) << (8 * p)))));
+    return out;
+  }
+
+  // Eight signs a byte from seven, the lowest bits: the eighth makes their number even (quant/iq_signs.h).
+  static inline I EvenSigns(I seven) {
+    seven = V::And(seven, V::Set1(0x7f7f7f7f));
+    I parity = V::Xor(
+        seven, V::Shr(seven, 4));  // right in the low bits of each byte, which is all that is asked of them
+    parity = V::Xor(parity, V::Shr(parity, 2));
+    parity = V::Xor(parity, V::Shr(parity, 1));
+    return V::Or(seven, V::Shl(V::And(parity, V::Set1(0x01010101)), 7));
+  }
+
+  // The low and the high bytes of four words, two in each of a and b.
+  static inline void LowAndHigh(I a, I b, I& low, I& high) {
+    const I bytes = V::Set1(0x00ff00ff);  // in the order 0, 2, 1, 3 at first
+    low = Middle(V::Or(V::And(a, bytes), V::Shl(V::And(b, bytes), 8)));
+    high = Middle(V::Or(V::And(V::Shr(a, 8), bytes), V::Shl(V::And(V::Shr(b, 8), bytes), 8)));
+  }
+
  private:
+  // Bytes 1 and 2 of each lane exchanged.
+  static inline I Middle(I v) {
+    const I outer = V::And(v, V::Set1(static_cast<int32_t>(0xff0000ff)));
+    return V::Or(outer,
+                 V::Or(V::And(V::Shl(v, 8), V::Set1(0x00ff0000)), V::And(V::Shr(v, 8), V::Set1(0x0000ff00))));
+  }
+
   template <GridName kGrid>
   static inline const int8_t (*Grid8())[8] {
     if constexpr (kGrid == GridName::kIq2Xxs) return quant::kIq2XxsGrid.point;
@@ -89,26 +122,6 @@ struct LoadedPoints {
     if constexpr (kGrid == GridName::kIq3S) return quant::kIq3SGrid.point;
   }
 };
-
-// Fields of `bits` bits, one after another from bit 0 on, to a byte each of four.
-template <class V>
-inline typename V::I Spread(typename V::I v, int bits) {
-  const int mask = (1 << bits) - 1;
-  auto out = V::And(v, V::Set1(mask));
-  for (int p = 1; p < 4; ++p)
-    out = V::Or(out, V::And(V::Shl(v, (8 - bits) * p), V::Set1(static_cast<int32_t>(
-                                                          static_cast<uint32_t>(mask) << (8 * p)))));
-  return out;
-}
-
-// Four times seven signs, a byte each: the eighth makes their number even (quant/iq_signs.h).
-template <class V>
-inline typename V::I EvenSigns(typename V::I seven) {
-  auto parity = V::Xor(seven, V::Shr(seven, 4));  // right in the low bits of each byte, which is all that is asked of them
-  parity = V::Xor(parity, V::Shr(parity, 2));
-  parity = V::Xor(parity, V::Shr(parity, 1));
-  return V::Or(seven, V::Shl(V::And(parity, V::Set1(0x01010101)), 7));
-}
 
 // The super scale at the head of a block, times `factor`.
 template <class V>
@@ -141,7 +154,7 @@ struct IQ2_XXSRows {
       for (int j = 0; j < 4; ++j) {
         I codes[8];
         const I word = q[2 * j + 1];
-        Lookup::template Points8<kGrid>(q[2 * j], word, EvenSigns<V>(Spread<V>(word, 7)), codes);
+        Lookup::template Points8<kGrid>(q[2 * j], word, Lookup::EvenSigns(Lookup::Spread(word, 0, 7)), codes);
         unit(
             half * 4 + j, [&](int g) { return codes[g]; }, OddScale<V>(d, word, 28, 4), V::Set1(0.0f));
       }
@@ -161,18 +174,15 @@ struct IQ2_XSRows {
     const auto d = HeadScale<V>(rows, at, 0.125f);
     I end[4];
     V::Dwords4(rows.row, at + 58, end);  // the last two: scales
-    const I bytes = V::Set1(0x00ff00ff), one = V::Set1(0x01010101), seven = V::Set1(0x7f7f7f7f);
+    const I one = V::Set1(0x01010101);
     for (int half = 0; half < 2; ++half) {
       I q[8];  // two points each
       V::Quads8(rows.row, at + 2 + 32 * static_cast<size_t>(half), q);
       for (int j = 0; j < 4; ++j) {
-        // The low and the high bytes of four points, in the order 0, 2, 1, 3; then in theirs.
-        const I a = q[2 * j], b = q[2 * j + 1];
-        const I low = Middle(V::Or(V::And(a, bytes), V::Shl(V::And(b, bytes), 8)));
-        const I high = Middle(V::Or(V::And(V::Shr(a, 8), bytes), V::Shl(V::And(V::Shr(b, 8), bytes), 8)));
+        I low, high;
+        Lookup::LowAndHigh(q[2 * j], q[2 * j + 1], low, high);
         I codes[8];
-        Lookup::template Points8<kGrid>(low, V::And(high, one),
-                                        EvenSigns<V>(V::And(V::Shr(high, 1), seven)), codes);
+        Lookup::template Points8<kGrid>(low, V::And(high, one), Lookup::EvenSigns(V::Shr(high, 1)), codes);
         for (int i = 0; i < 2; ++i) {
           const int u = half * 8 + 2 * j + i;
           unit(
@@ -181,13 +191,6 @@ struct IQ2_XSRows {
         }
       }
     }
-  }
-
- private:
-  // Bytes 1 and 2 of each lane exchanged.
-  static inline typename V::I Middle(typename V::I v) {
-    const auto outer = V::And(v, V::Set1(static_cast<int32_t>(0xff0000ff)));
-    return V::Or(outer, V::Or(V::And(V::Shl(v, 8), V::Set1(0x00ff0000)), V::And(V::Shr(v, 8), V::Set1(0x0000ff00))));
   }
 };
 
@@ -207,7 +210,7 @@ struct IQ2_SRows {
     V::Dwords4(rows.row, at + 66, end);  // two dwords of high bits, two of scales
     for (int j = 0; j < 8; ++j) {
       I codes[8];
-      Lookup::template Points8<kGrid>(point[j], Spread<V>(V::Shr(end[j / 4], j % 4 * 8), 2), signs[j], codes);
+      Lookup::template Points8<kGrid>(point[j], Lookup::Spread(end[j / 4], j % 4 * 8, 2), signs[j], codes);
       for (int i = 0; i < 2; ++i) {
         const int u = 2 * j + i;
         unit(
@@ -236,7 +239,8 @@ struct IQ3_XXSRows {
       for (int j = 0; j < 4; ++j) {
         I codes[8];
         const I w = word[half * 4 + j];
-        Lookup::template Points4<kGrid>(q + 2 * j, nullptr, EvenSigns<V>(Spread<V>(w, 7)), codes);
+        Lookup::template Points4<kGrid>(q + 2 * j, nullptr, Lookup::EvenSigns(Lookup::Spread(w, 0, 7)),
+                                        codes);
         unit(
             half * 4 + j, [&](int g) { return codes[g]; }, OddScale<V>(d, w, 28, 4), V::Set1(0.0f));
       }
@@ -261,10 +265,11 @@ struct IQ3_SRows {
     for (int half = 0; half < 2; ++half) {
       I q[8];
       V::Quads8(rows.row, at + 2 + 32 * static_cast<size_t>(half), q);
+#pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
         const int u = half * 4 + j;
         I codes[8];
-        const I top[2] = {Spread<V>(V::Shr(high[half], 8 * j), 1), Spread<V>(V::Shr(high[half], 8 * j + 4), 1)};
+        const I top[2] = {Lookup::Spread(high[half], 8 * j, 1), Lookup::Spread(high[half], 8 * j + 4, 1)};
         Lookup::template Points4<kGrid>(q + 2 * j, top, signs[u], codes);
         unit(
             u, [&](int g) { return codes[g]; }, OddScale<V>(d, end[3], 4 * u, 4), V::Set1(0.0f));
@@ -289,7 +294,8 @@ struct IQ1_SRows {
     for (int u = 0; u < 8; ++u) {
       const I word = V::Shr(high[u / 2], u % 2 * 16);
       I codes[8];
-      Lookup::template Points8<kGrid>(point[u], Spread<V>(word, 3), V::Sra(V::Shl(word, 16), 31), codes);
+      Lookup::template Points8<kGrid>(point[u], Lookup::Spread(word, 0, 3), V::Sra(V::Shl(word, 16), 31),
+                                      codes);
       unit(
           u, [&](int g) { return codes[g]; }, OddScale<V>(d, word, 12, 3), V::Set1(0.0f));
     }
@@ -308,13 +314,15 @@ struct IQ1_MRows {
     I point[8], high[4], end[4];
     V::Quads8(rows.row, at, point);
     V::Dwords4(rows.row, at + 32, high);
-    V::Dwords4(rows.row, at + 40, end);  // the last two: scales of three bits, a nibble of d on top of every four
+    V::Dwords4(rows.row, at + 40,
+               end);  // the last two: scales of three bits, a nibble of d on top of every four
     const I nibble = V::Set1(15);
-    const I d_bits = V::Or(V::Or(V::And(V::Shr(end[2], 12), nibble), V::Shl(V::Shr(end[2], 28), 4)),
-                           V::Or(V::Shl(V::And(V::Shr(end[3], 12), nibble), 8), V::Shl(V::Shr(end[3], 28), 12)));
+    const I d_bits =
+        V::Or(V::Or(V::And(V::Shr(end[2], 12), nibble), V::Shl(V::Shr(end[2], 28), 4)),
+              V::Or(V::Shl(V::And(V::Shr(end[3], 12), nibble), 8), V::Shl(V::Shr(end[3], 28), 12)));
     const auto d = V::Mul(V::LowHalfs(d_bits), V::Set1(0.125f));
     for (int j = 0; j < 8; ++j) {
-      const I nibbles = Spread<V>(V::Shr(high[j / 2], j % 2 * 16), 4);
+      const I nibbles = Lookup::Spread(high[j / 2], j % 2 * 16, 4);
       const I down = V::And(V::Shr(nibbles, 3), V::Set1(0x01010101));
       I codes[8];
       Lookup::template Points8<kGrid>(point[j], V::And(nibbles, V::Set1(0x07070707)),

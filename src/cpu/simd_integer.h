@@ -249,7 +249,8 @@ void ManyRowsTiles(const RowsArgs& a, const Unpacker<typename V::Base, Shape::kU
           int r = 0;
           for (; r + V::kGroup <= count; r += V::kGroup)
             UseKept<V, Shape, T, V::kGroup>(a, kept, format.bias, u, block, first + r, part + r);
-          for (; r + 2 <= count; r += 2) UseKept<V, Shape, T, 2>(a, kept, format.bias, u, block, first + r, part + r);
+          for (; r + 2 <= count; r += 2)
+            UseKept<V, Shape, T, 2>(a, kept, format.bias, u, block, first + r, part + r);
           if (r < count) UseKept<V, Shape, T, 1>(a, kept, format.bias, u, block, first + r, part + r);
         }
       },

@@ -29,6 +29,7 @@ struct Q2_KRows {
     for (int half = 0; half < 2; ++half) {
       I q[8];
       V::Quads8(rows.row, at + 16 + 32 * static_cast<size_t>(half), q);
+#pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
         const int u = half * 8 + j, byte = u % 4 * 8;
         const I scale = V::And(V::Shr(scales[u / 4], byte), nibble),
@@ -60,8 +61,9 @@ struct Q3_KRows {
     for (int half = 0; half < 2; ++half) {
       I q[8];
       V::Quads8(rows.row, at + 32 + 32 * static_cast<size_t>(half), q);
+#pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
-        const int u = half * 8 + j, byte = u % 4 * 8, bit = u / 2;
+        const int u = half * 8 + j, byte = u % 4 * 8, bit = j / 2;
         const I low = V::And(V::Shr(scales[u / 4 % 2], byte + u / 8 * 4), nibble);
         const I two = V::And(V::Shl(V::Shr(scales[2], byte + u / 4 * 2), 4), top);
         const auto code = [&](int g) {
@@ -71,6 +73,7 @@ struct Q3_KRows {
         };
         unit(u, code, V::Mul(d, V::ToFloat(V::Sub(V::Or(low, two), V::Set1(32)))), V::Set1(0.0f));
       }
+      for (int i = 0; i < 8; ++i) high[i] = V::Shr(high[i], 4);
     }
   }
 };
@@ -78,8 +81,8 @@ struct Q3_KRows {
 // Q4_K and, with a high bit, Q5_K.
 template <class V, bool kHighBit>
 struct Q45_KRows {
-  static constexpr int kUnit = 32, kBlockColumns = 256, kNibbles = kHighBit ? 48 : 16, kBlockBytes = kNibbles + 128,
-                       kBias = 0;
+  static constexpr int kUnit = 32, kBlockColumns = 256, kNibbles = kHighBit ? 48 : 16,
+                       kBlockBytes = kNibbles + 128, kBias = 0;
   static constexpr bool kMinima = true;
 
   template <class Unit>
@@ -93,25 +96,30 @@ struct Q45_KRows {
     const I sixteen = V::Set1(0x10101010);
     I high[8];  // bit u of byte i: bit 4 of code i of unit u
     if constexpr (kHighBit) V::Quads8(rows.row, at + 16, high);
+    typename V::F scales[8], minima[8];
+    for (int u = 0; u < 4; ++u) {
+      const int byte = u * 8;
+      const I scale = V::And(V::Shr(head[1], byte), six), minimum = V::And(V::Shr(head[2], byte), six);
+      const I scale4 = V::Or(V::And(V::Shr(head[3], byte), four), V::And(V::Shr(head[1], byte + 2), top));
+      const I minimum4 =
+          V::Or(V::And(V::Shr(head[3], byte + 4), four), V::And(V::Shr(head[2], byte + 2), top));
+      scales[u] = V::Mul(d, V::ToFloat(scale)), minima[u] = V::Mul(minus_dmin, V::ToFloat(minimum));
+      scales[u + 4] = V::Mul(d, V::ToFloat(scale4)), minima[u + 4] = V::Mul(minus_dmin, V::ToFloat(minimum4));
+    }
     for (int p = 0; p < 4; ++p) {  // units 2p and 2p + 1 share bytes
       I q[8];
       V::Quads8(rows.row, at + kNibbles + 32 * static_cast<size_t>(p), q);
-      for (int u = 2 * p; u < 2 * p + 2; ++u) {
-        const int byte = u % 4 * 8;
-        I scale, minimum;
-        if (u < 4) {
-          scale = V::And(V::Shr(head[1], byte), six), minimum = V::And(V::Shr(head[2], byte), six);
-        } else {
-          scale = V::Or(V::And(V::Shr(head[3], byte), four), V::And(V::Shr(head[1], byte + 2), top));
-          minimum = V::Or(V::And(V::Shr(head[3], byte + 4), four), V::And(V::Shr(head[2], byte + 2), top));
-        }
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
         const auto code = [&](int g) {
-          const I low = V::And(V::Shr(q[g], u % 2 * 4), nibbles);
+          const I low = V::And(V::Shr(q[g], 4 * i), nibbles);
           if constexpr (!kHighBit) return low;
-          return V::Or(low, V::And(u < 4 ? V::Shl(high[g], 4 - u) : V::Shr(high[g], u - 4), sixteen));
+          return V::Or(low, V::And(V::Shl(high[g], 4 - i), sixteen));
         };
-        unit(u, code, V::Mul(d, V::ToFloat(scale)), V::Mul(minus_dmin, V::ToFloat(minimum)));
+        unit(2 * p + i, code, scales[2 * p + i], minima[2 * p + i]);
       }
+      if constexpr (kHighBit)
+        for (int g = 0; g < 8; ++g) high[g] = V::Shr(high[g], 2);
     }
   }
 };
@@ -130,12 +138,15 @@ struct Q6_KRows {
     V::Dwords4(rows.row, at + 192, scales);
     const auto d = V::Halfs(super);
     const I nibbles = V::Set1(0x0f0f0f0f), top = V::Set1(0x30303030);
+#pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       I low[2][8], high[8];
       V::Quads8(rows.row, at + 64 * static_cast<size_t>(half), low[0]);
       V::Quads8(rows.row, at + 64 * static_cast<size_t>(half) + 32, low[1]);
       V::Quads8(rows.row, at + 128 + 32 * static_cast<size_t>(half), high);
+#pragma GCC unroll 4
       for (int k = 0; k < 4; ++k) {  // columns 128 half + 32 k ...: two units
+#pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
           const int u = half * 8 + k * 2 + i;
           const I scale = V::Sra(V::Shl(scales[u / 4], 24 - u % 4 * 8), 24);
@@ -169,11 +180,14 @@ struct IQ4_XSRows {
     for (int p = 0; p < 4; ++p) {
       I q[8];
       V::Quads8(rows.row, at + 8 + 32 * static_cast<size_t>(p), q);
+#pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
         const int u = 2 * p + i;
-        const I scale = V::Or(V::And(V::Shr(head[1], 4 * u), nibble), V::And(V::Shl(V::Shr(high, 2 * u), 4), top));
+        const I scale =
+            V::Or(V::And(V::Shr(head[1], 4 * u), nibble), V::And(V::Shl(V::Shr(high, 2 * u), 4), top));
         unit(
-            u, [&](int g) { return V::Lookup16(table, V::And(V::Shr(q[i * 4 + g % 4], g / 4 * 4), nibbles)); },
+            u,
+            [&](int g) { return V::Lookup16(table, V::And(V::Shr(q[i * 4 + g % 4], g / 4 * 4), nibbles)); },
             V::Mul(d, V::ToFloat(V::Sub(scale, V::Set1(32)))), V::Set1(0.0f));
       }
     }
@@ -195,6 +209,7 @@ struct TQ2_0Rows {
     for (int half = 0; half < 2; ++half) {
       I q[8];
       V::Quads8(rows.row, at + 32 * static_cast<size_t>(half), q);
+#pragma GCC unroll 4
       for (int j = 0; j < 4; ++j)
         unit(
             half * 4 + j, [&](int g) { return V::And(V::Shr(q[g], 2 * j), three); }, scale, V::Set1(0.0f));
@@ -226,6 +241,7 @@ struct TQ1_0Rows {
     V::Dwords4(rows.row, at + 38, end);  // 10 bytes of digits, 4 more, the scale
     const auto scale = V::LowHalfs(V::Shr(end[3], 16));
     V::Quads8(rows.row, at, q);  // digit u of byte m: column 32 u + m
+#pragma GCC unroll 5
     for (int u = 0; u < 5; ++u) {
       unit(
           u,
@@ -236,8 +252,9 @@ struct TQ1_0Rows {
           },
           scale, V::Set1(0.0f));
     }
-    V::Dwords4(rows.row, at + 32, q);  // digit n of byte m: column 160 + 16 n + m
+    V::Dwords4(rows.row, at + 32, q);                      // digit n of byte m: column 160 + 16 n + m
     q[4] = V::Or(V::Shr(end[2], 16), V::Shl(end[3], 16));  // digit n of byte m: column 240 + 4 n + m
+#pragma GCC unroll 3
     for (int u = 5; u < 8; ++u) {
       unit(
           u,

@@ -78,7 +78,8 @@ class Bench {
 
 inline std::vector<const cpu::Kernels*> AllKernels() {
   std::vector<const cpu::Kernels*> all = {&cpu::ScalarKernels()};
-  for (const auto* k : {cpu::Avx2Kernels(), cpu::Avx512Kernels(), cpu::Avx512VbmiKernels(), cpu::NeonKernels()}) {
+  for (const auto* k :
+       {cpu::Avx2Kernels(), cpu::Avx512Kernels(), cpu::Avx512VbmiKernels(), cpu::NeonKernels()}) {
     if (k != nullptr) all.push_back(k);
   }
   return all;

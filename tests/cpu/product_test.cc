@@ -308,6 +308,84 @@ TEST_P(Table, HasTheCanonicalBits) {
   }
 }
 
+// Every shape of a tile's and a chunk's end, once, and lists of rows that take and put.
+TEST_P(Table, HasTheCanonicalBitsAtEveryTail) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  const auto block = static_cast<int64_t>(quant::Find(type())->block_weights);
+  for (int64_t blocks = 1; blocks <= (block < 256 ? 9 : 5); ++blocks) {
+    for (const int64_t outs : {1, 7, 8, 15, 16, 17, 33}) {
+      const Weight w = RandomWeight(rng, type(), blocks * block, outs, 1, false);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 9}) {
+        const auto x = RandomRows(rng, static_cast<size_t>(rows * blocks * block), 4, false);
+        std::vector<float> want(static_cast<size_t>(rows * outs), kNaN), got = want;
+        Product({&ScalarKernels(), nullptr, true}, w.matrix, 0, x.data(), blocks * block, rows, want.data(),
+                outs);
+        Activations prepared;
+        Prepare({&table(), nullptr, true}, w.matrix, x.data(), blocks * block, rows, prepared);
+        std::vector<int32_t> take(static_cast<size_t>(rows));
+        for (size_t r = 0; r < take.size(); ++r) take[r] = static_cast<int32_t>((r + 1) % take.size());
+        ProductPart(table(), w.matrix, 0, 0, outs, prepared, 0, rows, got.data(), outs,
+                    {take.data(), take.data()});
+        for (size_t i = 0; i < want.size(); ++i)
+          ASSERT_TRUE(Same(want[i], got[i]))
+              << blocks << " blocks, " << outs << " x " << rows << ", at " << i;
+      }
+    }
+  }
+}
+
+// Blocks of one byte repeated (all 256: codes, scales and signs at their extremes) and enough random ones for every point of a grid (of
+// the 2,048 of IQ1, each 60 times on average), against digits that are all as large as they can be, of one sign and of signs by turns:
+// no intermediate sum may overflow or saturate.
+TEST_P(Table, HasTheCanonicalBitsOfExtremeBlocks) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  const Format& format = *quant::Find(type());
+  const int64_t columns = 1024, outs = 256 + 960;
+  Weight w = RandomWeight(rng, type(), columns, outs, 1, true);
+  for (size_t i = 0; i < 256; ++i)
+    std::memset(w.bytes.data() + 1 + i * w.matrix.row_bytes, static_cast<int>(i), w.matrix.row_bytes);
+  if (format.integer()) {  // the extremes of codes under a scale that leaves a number to compare
+    const auto usual = [&](std::byte* block, const std::byte* from) {
+      std::memcpy(block, from, format.block_bytes);
+    };
+    Weight moderate = RandomWeight(rng, type(), columns, 1, 1, false);
+    for (size_t r = 0; r < 256; r += 3) {
+      std::byte* const row = w.bytes.data() + 1 + r * w.matrix.row_bytes;
+      for (size_t at = 0; at < w.matrix.row_bytes; at += format.block_bytes) {
+        if (Moderate(format, row + at)) continue;
+        usual(row + at, moderate.bytes.data() + 1 + at);
+        std::memset(row + at + format.block_bytes / 4, static_cast<int>(r), format.block_bytes / 2);
+        if (!Moderate(format, row + at)) usual(row + at, moderate.bytes.data() + 1 + at);
+      }
+    }
+  }
+  for (const bool one_digit : {false, true}) {
+    const int64_t rows = 5;
+    std::vector<float> x(static_cast<size_t>(rows * columns));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(columns);
+      x[i] = row == 0    ? 1.0f
+             : row == 1  ? -1.0f
+             : row == 2  ? (i % 2 ? 1.0f : -1.0f)
+             : rng() % 2 ? 1.5f
+                         : -1.5f;
+    }
+    for (const int64_t count : {1, 2, 5}) {
+      std::vector<float> want(static_cast<size_t>(count * outs), kNaN), got = want;
+      Product({&ScalarKernels(), nullptr, true, one_digit}, w.matrix, 0, x.data(), columns, count,
+              want.data(), outs);
+      Product({&table(), nullptr, true, one_digit}, w.matrix, 0, x.data(), columns, count, got.data(), outs);
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_TRUE(Same(want[i], got[i]))
+            << one_digit << " " << count << ", at " << i << ": " << want[i] << " and " << got[i];
+    }
+  }
+}
+
 TEST_P(Table, ThreadsAndBatchingDoNotChangeABit) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -314,7 +314,8 @@ struct Product {
 
 std::vector<const cpu::Kernels*> Tables() {
   std::vector<const cpu::Kernels*> tables{&cpu::ScalarKernels()};
-  for (const cpu::Kernels* t : {cpu::Avx2Kernels(), cpu::Avx512Kernels(), cpu::Avx512VbmiKernels(), cpu::NeonKernels()}) {
+  for (const cpu::Kernels* t :
+       {cpu::Avx2Kernels(), cpu::Avx512Kernels(), cpu::Avx512VbmiKernels(), cpu::NeonKernels()}) {
     if (t != nullptr) tables.push_back(t);
   }
   return tables;
