@@ -1,5 +1,7 @@
 #include "gguf/copy.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "base/file.h"
@@ -44,8 +46,15 @@ Result<Writer::SetSummary> Copy(const File& from, const std::string& path, Write
 }
 
 std::string Fingerprint(const File& file) {
-  constexpr size_t kSamples = 16, kSampleBytes = 64;
+  constexpr size_t kSamples = 16, kSampleBytes = 64, kAround = size_t{128} << 10;
   Hasher hasher;
+  for (const std::string& path : file.paths()) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) continue;
+    hasher.AddNumber(static_cast<uint64_t>(status.st_size));
+    hasher.AddNumber(static_cast<uint64_t>(status.st_mtim.tv_sec));
+    hasher.AddNumber(static_cast<uint64_t>(status.st_mtim.tv_nsec));
+  }
   for (const TensorInfo& tensor : file.tensors()) {
     hasher.AddText(tensor.name);
     hasher.AddNumber(tensor.type);
@@ -53,7 +62,10 @@ std::string Fingerprint(const File& file) {
     const auto data = DataOf(tensor);
     for (size_t i = 0; i < kSamples; ++i) {
       const size_t at = data.size() / kSamples * i;
-      hasher.AddBytes(data.subspan(at, std::min(kSampleBytes, data.size() - at)));
+      const auto sample = data.subspan(at, std::min(kSampleBytes, data.size() - at));
+      hasher.AddBytes(sample);
+      // The kernel maps the pages around a sample too: of a large file that would soon be gigabytes.
+      MappedFile::Release(data.subspan(at, std::min(kAround, data.size() - at)));
     }
   }
   return Hex(hasher.Value());

@@ -13,7 +13,8 @@ void CopyKeys(const File& from, Writer& to);
 void CopyTensor(const TensorInfo& from, Writer& to);
 Result<Writer::SetSummary> Copy(const File& from, const std::string& path, Writer::SetOptions options);
 
-// A hash of what a set of files holds that is cheap to take: headers and samples of every tensor. For identities of runs.
+// A hash that is cheap to take and changes with a set of files: sizes and times of change, names, types, shapes and samples of
+// every tensor. For identities of runs.
 std::string Fingerprint(const File& file);
 
 }  // namespace glint::gguf

@@ -87,7 +87,7 @@ class SetRun {
     if (Status s = ReadJournal(); !s.ok()) return s;
     if (Status s = CheckRoom(); !s.ok()) return s;
     Status status = options_.dry ? ProduceAll() : Make();
-    if (!status.ok() && !interrupted_) RemoveAll();
+    if (!status.ok() && !interrupted_ && !journal_.sealed) RemoveAll();
     if (!status.ok()) return status;
     Writer::SetSummary summary;
     for (const Shard& shard : shards_) {
@@ -125,6 +125,14 @@ class SetRun {
       shard_sum_ += tensors[i].bytes;
     }
     if (shards_.empty()) shards_.emplace_back();
+    if (shards_.size() == 1) {
+      const auto named = SplitPaths(path_);
+      if (!named.ok()) return named.status();
+      if (named->size() > 1)
+        return {Code::kBadInput, fmt::format("{}: a name of one of {} files of a set, but this is one file: nothing could "
+                                             "read it under that name",
+                                             Printable(path_), named->size())};
+    }
     constexpr size_t kMostShards = 65535;  // split.no has 16 bits
     if (shards_.size() > kMostShards)
       return {Code::kBadInput, fmt::format("{}: {} files, at most {} make a set; cut into larger ones",
@@ -192,6 +200,14 @@ class SetRun {
       }
       if (options_.restart || journal_.identity != identity_) journal_ = {};
     }
+    // Without a journal no run of ours made them, and a new run would begin by emptying them.
+    for (const Shard& shard : shards_) {
+      if (!Exists(journal_path_) && Exists(shard.part()) && !options_.restart)
+        return {Code::kBadInput,
+                fmt::format("{}: is in the way: unfinished files have this name, and no journal tells of it; move it, or "
+                            "throw it away with --restart",
+                            Printable(shard.part()))};
+    }
     for (const Shard& shard : shards_) {
       if (Exists(shard.path) && !options_.replace && !journal_.sealed)
         return {Code::kBadInput, fmt::format("{} exists; --force replaces it", Printable(shard.path))};
@@ -225,7 +241,12 @@ class SetRun {
     journal_file_.emplace(std::move(*journal));
     const bool fresh = journal_.identity.empty();
     if (Status s = journal_file_->Resize(journal_.good_bytes); !s.ok()) return s;
-    if (journal_.sealed) return NameAll();
+    if (journal_.sealed) {
+      taken_over_ = journal_.done.size();
+      for (const auto& [index, done] : journal_.done)
+        if (options_.recall && index < writer_.tensors_.size()) options_.recall(index, done.line);
+      return NameAll();
+    }
     for (Shard& shard : shards_) {
       auto file = WorkFile::Open(shard.part());
       if (!file.ok()) return file.status();
@@ -246,6 +267,7 @@ class SetRun {
     }
     if (Status s = Note(std::string(kSealed)); !s.ok()) return s;
     if (Status s = journal_file_->Sync(); !s.ok()) return s;
+    journal_.sealed = true;  // from here on what is there is whole: no failure to name it may remove it
     return NameAll();
   }
 

@@ -1,0 +1,302 @@
+// glint quantize, merge and split as programs: what they refuse, what they leave behind, and what a kill costs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "tests/cli/program.h"
+
+namespace glint::cli {
+namespace {
+
+using test::TempDir;
+using testing::RunGlint;
+
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// A model of 45 tensors or so, small enough for hundreds of runs.
+void MakeModel(const TempDir& folder, const std::string& name = "in.gguf") {
+  ASSERT_EQ(RunGlint({"convert", testing::MicroModel(), folder.Path(name), "--type", "f32"}).code, 0);
+}
+
+std::vector<std::string> Command(const TempDir& folder, const std::string& in, const std::string& out,
+                                 std::vector<std::string> more = {"--type", "q8_0"}) {
+  more.insert(more.begin(), {"quantize", folder.Path(in), out});
+  return more;
+}
+
+TEST(Quantize, MakesAModelThatRuns) {
+  const TempDir folder;
+  MakeModel(folder);
+  const auto o = RunGlint(Command(folder, "in.gguf", folder.Path("out.gguf"),
+                                  {"--type", "q8_0", "--report", folder.Path("report.json")}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(folder.List().size(), 3u) << "something was left behind";
+  EXPECT_TRUE(Has(folder.Read("report.json"), "\"relative_rms_error\"")) << folder.Read("report.json");
+  EXPECT_EQ(
+      RunGlint({"logits", "-m", folder.Path("out.gguf"), "--ids", "1,2,3", "--out", folder.Path("x.npy")}).code, 0);
+}
+
+TEST(Quantize, NeverHarmsItsInput) {
+  const TempDir folder;
+  MakeModel(folder);
+  ASSERT_EQ(RunGlint({"split", folder.Path("in.gguf"), folder.Path("set.gguf"), "--split-tensors", "60"}).code, 0);
+  std::filesystem::create_directory(folder.Path("sub"));
+  std::filesystem::create_hard_link(folder.Path("in.gguf"), folder.Path("hard.gguf"));
+  std::filesystem::create_symlink("in.gguf", folder.Path("soft.gguf"));
+  std::vector<std::pair<std::string, std::string>> before;
+  for (const std::string& name : folder.List())
+    if (name.ends_with(".gguf")) before.emplace_back(name, folder.Read(name));
+  ASSERT_GE(before.size(), 5u);
+  for (const char* out : {"in.gguf", "hard.gguf", "soft.gguf", "sub/../in.gguf", "./in.gguf"}) {
+    for (const char* force : {"--force", "--restart"}) {
+      SCOPED_TRACE(std::string(out) + " " + force);
+      for (const char* dry : {"", "--dry-run"}) {
+        std::vector<std::string> more{"--type", "q8_0", force};
+        if (*dry) more.emplace_back(dry);
+        const auto o = RunGlint(Command(folder, "in.gguf", folder.Path(out), more));
+        EXPECT_EQ(o.code, 1) << o.err;
+        EXPECT_TRUE(Has(o.err, "is also an input") || Has(o.err, "exists; --force")) << o.err;
+      }
+    }
+  }
+  // Every part of a set is an input, whichever is named.
+  const auto parts = RunGlint({"quantize", folder.Path("set-00001-of-00003.gguf"), folder.Path("set.gguf"), "--type", "f32",
+                               "--split-size", "400K", "--force"});
+  const auto cut = RunGlint({"split", folder.Path("set-00002-of-00003.gguf"), folder.Path("set.gguf"), "--split-tensors",
+                             "60", "--force"});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_TRUE(Has(cut.err, "is also an input")) << cut.err;
+  const auto merged = RunGlint({"merge", folder.Path("set-00002-of-00003.gguf"), folder.Path("set-00003-of-00003.gguf"),
+                                "--force"});
+  EXPECT_EQ(merged.code, 1) << merged.err;
+  for (const auto& [name, bytes] : before) EXPECT_TRUE(folder.Read(name) == bytes) << name << "\n" << parts.err;
+}
+
+// What fails, fails in a dry run too, with the same words; and nothing is written by either.
+TEST(Quantize, ADryRunFailsWhereTheRealOneWould) {
+  const TempDir folder;
+  MakeModel(folder);
+  std::string broken = folder.Read("in.gguf");
+  // The last matrix of the file: a NaN in it.
+  const uint32_t nan = 0x7fc00000;
+  const size_t at = broken.size() - 64 * 64 * 4;
+  broken.replace(at / 4 * 4, 4, reinterpret_cast<const char*>(&nan), 4);
+  folder.Write("nan.gguf", broken);
+  folder.Write("there.gguf", "precious");
+  folder.Write("bad.recipe", "* = q9\n");
+  folder.Write("dir.recipe", "* = q8_0\n");
+  std::filesystem::create_directory(folder.Path("locked"));
+  std::filesystem::create_directory(folder.Path("folder.gguf"));
+  const std::vector<std::vector<std::string>> cases{
+      Command(folder, "in.gguf", folder.Path("there.gguf")),
+      Command(folder, "in.gguf", folder.Path("folder.gguf"), {"--type", "q8_0", "--force"}),
+      Command(folder, "in.gguf", folder.Path("no/such/out.gguf")),
+      Command(folder, "in.gguf", folder.Path("out.gguf"), {"--recipe", folder.Path("bad.recipe")}),
+      Command(folder, "in.gguf", folder.Path("out.gguf"), {"--recipe", "no-such-recipe"}),
+      Command(folder, "in.gguf", folder.Path("out.gguf"), {"--type", "q8_0", "--imatrix", folder.Path("in.gguf")}),
+      Command(folder, "nan.gguf", folder.Path("out.gguf")),
+      Command(folder, "gone.gguf", folder.Path("out.gguf")),
+      Command(folder, "in.gguf", folder.Path("out-00001-of-00002.gguf")),
+  };
+  const auto before = folder.List().size();
+  for (auto arguments : cases) {
+    const auto real = RunGlint(arguments);
+    arguments.emplace_back("--dry-run");
+    const auto dry = RunGlint(arguments);
+    EXPECT_NE(real.code, 0) << arguments[1] << " " << arguments[2];
+    EXPECT_EQ(real.code, dry.code);
+    EXPECT_EQ(real.err, dry.err);
+    EXPECT_EQ(folder.List().size(), before) << real.err;
+  }
+  EXPECT_EQ(folder.Read("there.gguf"), "precious");
+  const auto fine = RunGlint(Command(folder, "in.gguf", folder.Path("out.gguf"), {"--type", "q8_0", "--dry-run"}));
+  EXPECT_EQ(fine.code, 0) << fine.err;
+  EXPECT_EQ(folder.List().size(), before);
+}
+
+TEST(Quantize, WeightsThatAreNoNumbersAreNamed) {
+  const TempDir folder;
+  MakeModel(folder);
+  std::string bytes = folder.Read("in.gguf");
+  const float nan = NAN;
+  std::memcpy(bytes.data() + (bytes.size() - 64 * 64 * 4) / 4 * 4, &nan, 4);
+  folder.Write("nan.gguf", bytes);
+  const auto o = RunGlint(Command(folder, "nan.gguf", folder.Path("out.gguf")));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(Has(o.err, "nan.gguf: blk.")) << o.err;
+  EXPECT_TRUE(Has(o.err, "column ")) << o.err;
+  EXPECT_EQ(folder.List().size(), 2u);
+}
+
+TEST(Quantize, AFullDiskIsAnErrorAndLeavesNothing) {
+  const TempDir folder;
+  MakeModel(folder);
+  for (const char* more : {"--force", "--split-size"}) {
+    std::vector<std::string> arguments = Command(folder, "in.gguf", folder.Path("out.gguf"), {"--type", "q8_0", more});
+    if (arguments.back() == "--split-size") arguments.emplace_back("300K");
+    const auto o = RunGlint(arguments, {.file_bytes = 100000});
+    EXPECT_EQ(o.code, 1);
+    EXPECT_TRUE(Has(o.err, "out")) << o.err;
+    EXPECT_EQ(folder.List().size(), 1u) << o.err;
+  }
+}
+
+TEST(Quantize, LeavesFilesOfOthersAlone) {
+  const TempDir folder;
+  MakeModel(folder);
+  for (const char* name : {"out.gguf.part", "out.gguf.journal"}) {
+    folder.Write(name, "somebody's notes of a long day");
+    const auto o = RunGlint(Command(folder, "in.gguf", folder.Path("out.gguf")));
+    EXPECT_EQ(o.code, 1) << name;
+    EXPECT_TRUE(Has(o.err, name)) << o.err;
+    EXPECT_EQ(folder.Read(name), "somebody's notes of a long day");
+    std::filesystem::remove(folder.Path(name));
+  }
+}
+
+TEST(Quantize, KilledAtAnyMomentItGoesOn) {
+  const TempDir folder;
+  MakeModel(folder);
+  const std::string input = folder.Read("in.gguf");
+  const std::vector<std::string> more{"--type", "q6_k", "--split-size", "300K", "--threads", "1"};
+  ASSERT_EQ(RunGlint(Command(folder, "in.gguf", folder.Path("whole.gguf"), more)).code, 0);
+  std::vector<std::string> parts;
+  for (const std::string& name : folder.List())
+    if (name.starts_with("whole-")) parts.push_back(name.substr(5));
+  ASSERT_GE(parts.size(), 2u);
+  // How long one run takes here.
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(RunGlint(Command(folder, "in.gguf", folder.Path("timed.gguf"), more)).code, 0);
+  const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
+
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  int killed = 0;
+  for (int moment = 0; moment < 20; ++moment) {
+    const std::string out = folder.Path("out.gguf");
+    const auto arguments = Command(folder, "in.gguf", out, more);
+    for (int kills = 0; kills < 2; ++kills) {
+      const pid_t child = fork();
+      if (child == 0) {
+        dup2(open("/dev/null", O_WRONLY), 1), dup2(open("/dev/null", O_WRONLY), 2);
+        testing::internal::Become(arguments, {});
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(rng() % static_cast<uint64_t>(whole)));
+      kill(child, SIGKILL);
+      int status = 0;
+      waitpid(child, &status, 0);
+      killed += WIFSIGNALED(status);
+      // Finished: what has its name is all that there is.
+      if (!WIFSIGNALED(status)) break;
+      if (std::filesystem::exists(folder.Path("out.gguf.journal"))) continue;
+    }
+    const bool named = std::filesystem::exists(folder.Path("out" + parts.back())) &&
+                       !std::filesystem::exists(folder.Path("out.gguf.journal"));
+    if (!named) {
+      const auto o = RunGlint(arguments);
+      ASSERT_EQ(o.code, 0) << o.err;
+    }
+    for (const std::string& part : parts) {
+      ASSERT_TRUE(folder.Read("out" + part) == folder.Read("whole" + part)) << part << " after kill " << moment;
+      std::filesystem::remove(folder.Path("out" + part));
+    }
+    for (const std::string& name : folder.List())
+      ASSERT_FALSE(name.starts_with("out")) << name << " was left behind";
+  }
+  EXPECT_GT(killed, 0);
+  EXPECT_TRUE(folder.Read("in.gguf") == input);
+}
+
+TEST(Quantize, GoesOnOnlyWithTheSameWork) {
+  const TempDir folder;
+  MakeModel(folder);
+  const auto arguments = Command(folder, "in.gguf", folder.Path("out.gguf"), {"--type", "q8_0", "--threads", "1"});
+  // Until a kill leaves a journal with something in it.
+  for (int attempt = 0; attempt < 200 && folder.Read("out.gguf.journal").size() < 200; ++attempt) {
+    std::filesystem::remove(folder.Path("out.gguf"));
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(open("/dev/null", O_WRONLY), 1), dup2(open("/dev/null", O_WRONLY), 2);
+      testing::internal::Become(arguments, {});
+    }
+    while (folder.Read("out.gguf.journal").size() < 200 && waitpid(child, nullptr, WNOHANG) == 0) continue;
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  ASSERT_GE(folder.Read("out.gguf.journal").size(), 200u);
+  const auto other = RunGlint(Command(folder, "in.gguf", folder.Path("out.gguf"), {"--type", "q4_0"}));
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(Has(other.err, "--restart")) << other.err;
+  // The same bytes, written again: nobody knows what else happened to them.
+  const std::string bytes = folder.Read("in.gguf");
+  folder.Write("in.gguf", bytes);
+  const auto changed = RunGlint(arguments);
+  EXPECT_EQ(changed.code, 1) << changed.err;
+  auto again = arguments;
+  again.emplace_back("--restart");
+  EXPECT_EQ(RunGlint(again).code, 0);
+  EXPECT_EQ(folder.List().size(), 2u);
+}
+
+TEST(MergeAndSplit, GiveTheFileBack) {
+  const TempDir folder;
+  MakeModel(folder);
+  const std::string whole = folder.Read("in.gguf");
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{"--split-tensors", "1"}, {"--split-tensors", "50"}, {"--split-size", "200K"}}) {
+    std::vector<std::string> split{"split", folder.Path("in.gguf"), folder.Path("cut.gguf")};
+    split.insert(split.end(), how.begin(), how.end());
+    const auto o = RunGlint(split);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const std::string first = o.out.substr(0, o.out.find('\n'));
+    const auto merged = RunGlint({"merge", first, folder.Path("again.gguf")});
+    ASSERT_EQ(merged.code, 0) << merged.err;
+    EXPECT_TRUE(folder.Read("again.gguf") == whole) << how[1];
+    for (const std::string& name : folder.List())
+      if (name != "in.gguf") std::filesystem::remove(folder.Path(name));
+  }
+}
+
+TEST(MergeAndSplit, ForeignMissingAndCutPartsAreErrors) {
+  const TempDir folder;
+  MakeModel(folder);
+  ASSERT_EQ(RunGlint({"quantize", folder.Path("in.gguf"), folder.Path("other.gguf"), "--type", "q8_0"}).code, 0);
+  const auto cut = [&](const char* from, const char* to) {
+    ASSERT_EQ(RunGlint({"split", folder.Path(from), folder.Path(to), "--split-tensors", "80"}).code, 0);
+  };
+  cut("in.gguf", "a.gguf");
+  cut("other.gguf", "b.gguf");
+  const std::string second = "a-00002-of-00003.gguf";
+  const std::string part = folder.Read(second);
+  const auto expect_error = [&](const std::string& word) {
+    for (const char* command : {"merge", "quantize"}) {
+      std::vector<std::string> arguments{command, folder.Path("a-00001-of-00003.gguf"), folder.Path("out.gguf")};
+      if (*command == 'q') arguments.insert(arguments.end(), {"--type", "q8_0"});
+      const auto o = RunGlint(arguments);
+      EXPECT_EQ(o.code, 1) << command;
+      EXPECT_TRUE(Has(o.err, word)) << o.err;
+      EXPECT_FALSE(std::filesystem::exists(folder.Path("out.gguf")));
+      EXPECT_FALSE(std::filesystem::exists(folder.Path("out.gguf.part")));
+    }
+  };
+  folder.Write(second, part.substr(0, part.size() - 1000));  // cut short
+  expect_error("cut short");
+  folder.Write(second, folder.Read("a-00003-of-00003.gguf"));  // another part of the set
+  expect_error("split.no");
+  std::string wrong = part;
+  const size_t at = wrong.find("split.count");
+  ASSERT_NE(at, std::string::npos);
+  wrong[at + 11 + 4] = 4;
+  folder.Write(second, wrong);
+  expect_error("split.count");
+  std::filesystem::remove(folder.Path(second));
+  expect_error(second);
+}
+
+}  // namespace
+}  // namespace glint::cli
