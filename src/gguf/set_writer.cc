@@ -129,9 +129,10 @@ class SetRun {
       const auto named = SplitPaths(path_);
       if (!named.ok()) return named.status();
       if (named->size() > 1)
-        return {Code::kBadInput, fmt::format("{}: a name of one of {} files of a set, but this is one file: nothing could "
-                                             "read it under that name",
-                                             Printable(path_), named->size())};
+        return {Code::kBadInput,
+                fmt::format("{}: a name of one of {} files of a set, but this is one file: nothing could "
+                            "read it under that name",
+                            Printable(path_), named->size())};
     }
     constexpr size_t kMostShards = 65535;  // split.no has 16 bits
     if (shards_.size() > kMostShards)
@@ -203,10 +204,12 @@ class SetRun {
     // Without a journal no run of ours made them, and a new run would begin by emptying them.
     for (const Shard& shard : shards_) {
       if (!Exists(journal_path_) && Exists(shard.part()) && !options_.restart)
-        return {Code::kBadInput,
-                fmt::format("{}: is in the way: unfinished files have this name, and no journal tells of it; move it, or "
-                            "throw it away with --restart",
-                            Printable(shard.part()))};
+        return {
+            Code::kBadInput,
+            fmt::format(
+                "{}: is in the way: unfinished files have this name, and no journal tells of it; move it, or "
+                "throw it away with --restart",
+                Printable(shard.part()))};
     }
     for (const Shard& shard : shards_) {
       if (Exists(shard.path) && !options_.replace && !journal_.sealed)

@@ -35,11 +35,13 @@ TEST(Recipe, TheFirstRuleThatMatchesDecides) {
   EXPECT_EQ(TypeOf(recipe, "blk.3.attn_q.weight", Role::kKda), Type::kQ8_0);
   EXPECT_EQ(TypeOf(recipe, "blk.3.ffn_gate_inp.weight", Role::kRouter), Type::kBF16);
   EXPECT_EQ(TypeOf(recipe, "blk.3.ffn_up_exps.weight", Role::kExperts), Type::kQ4_K);
-  EXPECT_EQ(TypeOf(Must("role:head = q8_0\n"), "token_embd.weight", Role::kEmbedding), Type::kBF16);  // no rule
+  EXPECT_EQ(TypeOf(Must("role:head = q8_0\n"), "token_embd.weight", Role::kEmbedding),
+            Type::kBF16);  // no rule
 }
 
 TEST(Recipe, RolesMtpAndSeveralConditions) {
-  const Recipe recipe = Must("role:mtp & role:experts = q3_k\nrole:mtp = q5_k\nrole:experts & *down* = q2_k\n* = q8_0\n");
+  const Recipe recipe =
+      Must("role:mtp & role:experts = q3_k\nrole:mtp = q5_k\nrole:experts & *down* = q2_k\n* = q8_0\n");
   EXPECT_EQ(TypeOf(recipe, "blk.45.ffn_up_exps.weight", Role::kExperts, true), Type::kQ3_K);
   EXPECT_EQ(TypeOf(recipe, "blk.45.attn_q_a.weight", Role::kDsa, true), Type::kQ5_K);
   EXPECT_EQ(TypeOf(recipe, "blk.4.ffn_down_exps.weight", Role::kExperts), Type::kQ2_K);
@@ -49,7 +51,8 @@ TEST(Recipe, RolesMtpAndSeveralConditions) {
     if (role == Role::kMtp) continue;
     const Recipe one = Must("role:" + std::string(RuleName(role)) + " = q8_0\n");
     EXPECT_EQ(TypeOf(one, "x.weight", role), Type::kQ8_0) << RuleName(role);
-    EXPECT_EQ(TypeOf(one, "x.weight", role == Role::kKda ? Role::kDsa : Role::kKda), Type::kBF16) << RuleName(role);
+    EXPECT_EQ(TypeOf(one, "x.weight", role == Role::kKda ? Role::kDsa : Role::kKda), Type::kBF16)
+        << RuleName(role);
   }
 }
 
@@ -79,14 +82,27 @@ TEST(Recipe, Patterns) {
     const char *pattern, *name;
     bool matches;
   };
-  for (const Case& c : {Case{"*", "", true}, Case{"", "a", false}, Case{"a?c", "abc", true}, Case{"a?c", "ac", false},
-                        Case{"a*c", "ac", true}, Case{"a*c", "abcabc", true}, Case{"a*c", "abcab", false},
-                        Case{"blk.{0-2}.x", "blk.2.x", true}, Case{"blk.{0-2}.x", "blk.3.x", false},
-                        Case{"blk.{0-2}.x", "blk.12.x", false}, Case{"blk.{0-2,7,10-12}.x", "blk.11.x", true},
-                        Case{"blk.{0-2,7,10-12}.x", "blk.7.x", true}, Case{"blk.{0-2,7}.x", "blk.77.x", false},
-                        Case{"{a,ab}c", "abc", true}, Case{"{ab,a}bc", "abc", true}, Case{"x.{up,down}", "x.down", true},
-                        Case{"x.{up,down}", "x.dow", false}, Case{"**b", "aab", true}, Case{"a.b", "axb", false},
-                        Case{"*{1-3}*", "blk.2.x", true}, Case{"*{7-9}*", "blk.2.x", false}}) {
+  for (const Case& c : {Case{"*", "", true},
+                        Case{"", "a", false},
+                        Case{"a?c", "abc", true},
+                        Case{"a?c", "ac", false},
+                        Case{"a*c", "ac", true},
+                        Case{"a*c", "abcabc", true},
+                        Case{"a*c", "abcab", false},
+                        Case{"blk.{0-2}.x", "blk.2.x", true},
+                        Case{"blk.{0-2}.x", "blk.3.x", false},
+                        Case{"blk.{0-2}.x", "blk.12.x", false},
+                        Case{"blk.{0-2,7,10-12}.x", "blk.11.x", true},
+                        Case{"blk.{0-2,7,10-12}.x", "blk.7.x", true},
+                        Case{"blk.{0-2,7}.x", "blk.77.x", false},
+                        Case{"{a,ab}c", "abc", true},
+                        Case{"{ab,a}bc", "abc", true},
+                        Case{"x.{up,down}", "x.down", true},
+                        Case{"x.{up,down}", "x.dow", false},
+                        Case{"**b", "aab", true},
+                        Case{"a.b", "axb", false},
+                        Case{"*{1-3}*", "blk.2.x", true},
+                        Case{"*{7-9}*", "blk.2.x", false}}) {
     EXPECT_EQ(MatchesPattern(c.pattern, c.name), c.matches) << c.pattern << " and " << c.name;
   }
 }
@@ -106,10 +122,12 @@ TEST(Recipe, ErrorsSayLineAndRemedy) {
        {Case{"", "holds no rule"}, Case{"# only this\n\n", "holds no rule"},
         Case{"* = q8_0\nnonsense\n", "r: line 2: 'nonsense' is not 'PATTERN = TYPE'"},
         Case{"\n\n* = q9\n", "r: line 3: 'q9' is not a type; there are keep, f32"}, Case{"* =\n", "line 1"},
-        Case{" = q8_0\n", "is empty"}, Case{"role:kdaa = q8_0\n", "there is no role 'kdaa'; there are embedding"},
-        Case{"blk.{3.x = q8_0\n", "braces"}, Case{"blk.3}.x = q8_0\n", "braces"}, Case{"{{a}} = q8_0\n", "braces"},
-        Case{"blk.{7-3}.x = q8_0\n", "no number is in it"}, Case{"{a,} = q8_0\n", "an empty choice"},
-        Case{"two words = q8_0\n", "a space"}, Case{"rule:kda = q8_0\n", "a colon"}, Case{"a & = q8_0\n", "is empty"},
+        Case{" = q8_0\n", "is empty"},
+        Case{"role:kdaa = q8_0\n", "there is no role 'kdaa'; there are embedding"},
+        Case{"blk.{3.x = q8_0\n", "braces"}, Case{"blk.3}.x = q8_0\n", "braces"},
+        Case{"{{a}} = q8_0\n", "braces"}, Case{"blk.{7-3}.x = q8_0\n", "no number is in it"},
+        Case{"{a,} = q8_0\n", "an empty choice"}, Case{"two words = q8_0\n", "a space"},
+        Case{"rule:kda = q8_0\n", "a colon"}, Case{"a & = q8_0\n", "is empty"},
         Case{"* = q8_1\n", "'q8_1' is not a type"}, Case{"fallback = q5_0, nope\n* = q8_0\n", "'nope'"},
         Case{"fallback = q5_0\n", "holds no rule"}}) {
     const auto recipe = Recipe::Read(c.text, "r");
