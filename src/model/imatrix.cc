@@ -114,7 +114,7 @@ Status ImportanceMatrix::Write(const std::string& path, std::span<const std::str
     std::vector<float> sums = importance.mean;
     for (size_t i = 0; i < sums.size(); ++i) sums[i] *= importance.counts[i / importance.columns];
     writer.AddTensor(name + std::string(kSums), static_cast<uint32_t>(quant::Type::kF32),
-                     {importance.columns, importance.matrices}, sums.size() * sizeof(float),
+                     {importance.columns, importance.matrices}, importance.mean.size() * sizeof(float),
                      give(std::move(sums)));
     writer.AddTensor(name + std::string(kCounts), static_cast<uint32_t>(quant::Type::kF32),
                      {1, importance.matrices}, importance.matrices * sizeof(float), give(importance.counts));
