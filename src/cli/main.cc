@@ -33,6 +33,7 @@ constexpr Subcommand kSubcommands[] = {
     {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
     {"bench", "Measure tokens per second, and compare settings", DeclareBench},
     {"perplexity", "Measure how well a model predicts a text", DeclarePerplexity},
+    {"imatrix", "Measure which input channels of the weights matter, on a text", DeclareImatrix},
     {"verify", "Prove the levers: hold every step to the canonical stages", DeclareVerify},
     {"profile", "Show where the time of a forward pass goes", DeclareProfile},
 };

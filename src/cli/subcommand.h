@@ -24,6 +24,7 @@ Work DeclareQuantize(Options& options);
 Work DeclareMerge(Options& options);
 Work DeclareSplit(Options& options);
 Work DeclarePerplexity(Options& options);
+Work DeclareImatrix(Options& options);
 Work DeclareInspect(Options& options);
 Work DeclareTokenize(Options& options);
 Work DeclareDetokenize(Options& options);

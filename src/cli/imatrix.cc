@@ -1,0 +1,74 @@
+// glint imatrix: what errors of a model's weights cost, measured on a text.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "cli/divergence_report.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/subcommand.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
+#include "engine/importance.h"
+#include "engine/model_impl.h"
+#include "engine/scoring.h"
+
+namespace glint::cli {
+namespace {
+
+struct ImatrixChoice {
+  ModelChoice model;
+  ScoringChoice text;
+  std::optional<std::string> out;
+  std::optional<int64_t> context;
+};
+
+Result<int> Imatrix(const ImatrixChoice& o) {
+  const auto model = o.model.Open();
+  if (!model.ok()) return model.status();
+  const auto ids = o.text.Ids(*model);
+  if (!ids.ok()) return ids.status();
+  const int64_t context = o.context.value_or(engine::DefaultWindows(*model).context);
+  ProgressBar bar("measuring", Unit::kTokens);
+  auto measured = engine::MeasureImportance(*model, *ids, context, bar.Callback());
+  bar.Finish();
+  if (!measured.ok()) return measured.status();
+  std::vector<std::string> inputs = model->impl()->data.files;
+  if (o.text.file && *o.text.file != "-") {
+    inputs.push_back(*o.text.file);
+    measured->matrix.datasets.push_back(*o.text.file);
+  }
+  if (Status s = measured->matrix.Write(*o.out, inputs); !s.ok()) return s;
+  for (const std::string& line : measured->never_hit)
+    PrintError(fmt::format("note: never hit, so without importance: {}\n", TerminalText(line)));
+  PrintError(fmt::format("{}: {} tensors, {} tokens\n", TerminalText(*o.out),
+                         Grouped(measured->matrix.tensors().size()), Grouped(ids->size())));
+  return 0;
+}
+
+}  // namespace
+
+Work DeclareImatrix(Options& options) {
+  auto o = std::make_shared<ImatrixChoice>();
+  options.Value("-f,--file", "TEXT", &o->text.file, "The text, a file ('-' is stdin); every byte counts");
+  options.Value("--ids", "LIST", &o->text.ids, "Token ids instead: 1,2,3 or @FILE");
+  options.Value("-o,--out", "OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
+  options.Value(
+      "--ctx", "N", &o->context, 1, INT32_MAX,
+      "Tokens of a chunk, each read from an empty state; without it 2048, or what the model was made for");
+  o->model.DeclareSource(options);
+  o->model.DeclareLevers(options);
+  options.Notes(
+      "Of the trunk's matrices: not the MTP block, nor attn_v_b, whose input no step hands on; without "
+      "importance all "
+      "their columns count alike. Experts that no token chose are named and have count 0 in the file.");
+  options.Check([o]() -> Status {
+    if (!o->out) return {Code::kBadInput, "-o OUT.gguf is wanted"};
+    return {};
+  });
+  options.Examples({"glint imatrix -f text.txt -o text.imatrix.gguf --ctx 64"});
+  return [o] { return Imatrix(*o); };
+}
+
+}  // namespace glint::cli

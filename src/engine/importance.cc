@@ -1,0 +1,197 @@
+#include "engine/importance.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "engine/model_impl.h"
+#include "engine/session_impl.h"
+#include "plan/product_inputs.h"
+
+namespace glint::engine {
+namespace {
+
+using model::TensorId;
+using plan::ProductInput;
+using plan::Slot;
+
+class Measurement {
+ public:
+  explicit Measurement(ModelImpl& m) : m_(m), hp_(m.data.hparams) {
+    for (const model::Tensor& tensor : model::ListTensors(hp_))
+      tensors_[{tensor.block, tensor.id()}] = tensor;
+  }
+
+  Result<MeasuredImportance> Run(std::span<const int32_t> ids, int64_t context, const Progress& progress) {
+    const std::lock_guard lock(m_.mutex);
+    auto state = m_.backend->NewState(std::min<int64_t>(context, static_cast<int64_t>(ids.size())), false);
+    if (!state.ok()) return state.status();
+    uint64_t done = 0, chunks = 0;
+    for (auto rest = ids; !rest.empty(); ++chunks) {
+      auto chunk = rest.first(std::min(rest.size(), static_cast<size_t>(context)));
+      rest = rest.subspan(chunk.size());
+      (*state)->Clear();
+      while (!chunk.empty()) {
+        const auto piece = chunk.first(std::min(chunk.size(), static_cast<size_t>(kChunkRows)));
+        chunk = chunk.subspan(piece.size());
+        if (Status s = Pass(**state, piece); !s.ok()) return s;
+        done += piece.size();
+        if (progress && !progress(done, ids.size())) return Status(Code::kBadInput, "interrupted");
+      }
+    }
+    return Take(chunks, context);
+  }
+
+ private:
+  struct Sums {
+    std::vector<double> squares, counts;  // [slices][columns], [slices]
+  };
+  using Key = std::pair<int, TensorId>;
+
+  Status Pass(plan::SequenceState& state, std::span<const int32_t> piece) {
+    const auto plan = PlanFor(static_cast<int>(piece.size()));
+    if (!plan.ok()) return plan.status();
+    const plan::Segment segment{&state, state.position(), 0, static_cast<int>(piece.size())};
+    plan::Batch batch;
+    batch.tokens = piece;
+    batch.segments = {&segment, 1};
+    return m_.backend->Run(**plan, batch, [this](const plan::StepView& view) {
+      for (const ProductInput& input : plan::ProductInputs(view.step)) Look(view, input);
+    });
+  }
+
+  // Levers that replace stages hide slots; those that only change how a stage is done stay.
+  Result<const plan::Plan*> PlanFor(int rows) {
+    if (const auto found = plans_.find(rows); found != plans_.end()) return &found->second;
+    plan::LeverChoice choice = m_.choice;
+    for (const plan::Lever& lever : m_.backend->levers()) {
+      if (lever.kind != plan::Lever::Kind::kReplace) continue;
+      std::erase(choice.with, std::string(lever.name));
+      choice.without.emplace_back(lever.name);
+    }
+    auto plan = plan::MakePlan({.hparams = &hp_,
+                                .weights = &m_.data.weights,
+                                .levers = m_.backend->levers(),
+                                .choice = std::move(choice),
+                                .pass = plan::Pass::kTrunk,
+                                .rows = rows,
+                                .keep_all = true});
+    if (!plan.ok()) return plan.status();
+    return &plans_.emplace(rows, std::move(*plan)).first->second;
+  }
+
+  void Look(const plan::StepView& view, const ProductInput& input) {
+    const Key key{view.step.layer, input.tensor};
+    const model::Shape& shape = tensors_.at(key).shape;
+    Sums& sums = sums_[key];
+    sums.squares.resize(static_cast<size_t>(shape.columns * shape.slices));
+    sums.counts.resize(static_cast<size_t>(shape.slices));
+    const float* const slot = view.Floats(input.slot);
+    const int64_t columns = shape.columns, used = hp_.experts_used;
+    const auto add = [&](int64_t slice, const float* row) {
+      double* const to = sums.squares.data() + slice * columns;
+      for (int64_t c = 0; c < columns; ++c) to[c] += static_cast<double>(row[c]) * row[c];
+      sums.counts[static_cast<size_t>(slice)] += 1;
+    };
+    for (int64_t r = 0; r < view.rows; ++r) {
+      switch (input.kind) {
+        case ProductInput::Kind::kRows:
+          add(0, slot + r * columns);
+          break;
+        case ProductInput::Kind::kHeads:
+          for (int64_t s = 0; s < shape.slices; ++s) add(s, slot + (r * shape.slices + s) * columns);
+          break;
+        case ProductInput::Kind::kRouted:
+        case ProductInput::Kind::kExpertRows: {
+          const bool own = input.kind == ProductInput::Kind::kExpertRows;
+          const int32_t* const experts = view.Ints(Slot::kExpertIds) + r * used;
+          for (int64_t e = 0; e < used; ++e) add(experts[e], slot + (own ? r * used + e : r) * columns);
+          break;
+        }
+        case ProductInput::Kind::kThrough:
+          add(0, Product({view.step.layer, input.through}, slot + r * hp_.hidden));
+          break;
+      }
+    }
+  }
+
+  // W x by its own loops, summed in double precision. Valid until the next call.
+  const float* Product(const Key& key, const float* x) {
+    const model::Site site = model::SiteOf(m_.data.weights, hp_, key.first);
+    const model::Matrix& w = *model::Kind(key.second).matrix(site);
+    std::vector<float>& weights = decoded_[key];
+    const auto columns = static_cast<size_t>(w.columns);
+    if (weights.empty()) {
+      weights.resize(columns * static_cast<size_t>(w.rows));
+      for (int64_t r = 0; r < w.rows; ++r)
+        quant::Find(w.type)->decode(w.Row(0, r), weights.data() + static_cast<size_t>(r) * columns, columns);
+    }
+    product_.resize(static_cast<size_t>(w.rows));
+    for (size_t r = 0; r < product_.size(); ++r) {
+      double sum = 0;
+      for (size_t c = 0; c < columns; ++c) sum += static_cast<double>(weights[r * columns + c]) * x[c];
+      product_[r] = static_cast<float>(sum * (w.scales != nullptr ? static_cast<double>(w.scales[0]) : 1.0));
+    }
+    return product_.data();
+  }
+
+  Result<MeasuredImportance> Take(uint64_t chunks, int64_t context) {
+    MeasuredImportance out;
+    out.matrix.chunks = chunks;
+    out.matrix.chunk_tokens = static_cast<uint64_t>(context);
+    for (const auto& [key, sums] : sums_) {
+      const model::Tensor& tensor = tensors_.at(key);
+      const std::string name = tensor.Name();
+      model::Importance importance;
+      importance.columns = static_cast<uint64_t>(tensor.shape.columns);
+      importance.matrices = static_cast<uint64_t>(tensor.shape.slices);
+      size_t unhit = 0;
+      for (size_t s = 0; s < sums.counts.size(); ++s) {
+        importance.counts.push_back(static_cast<float>(sums.counts[s]));
+        if (sums.counts[s] == 0) ++unhit;
+        for (size_t c = 0; c < importance.columns; ++c) {
+          const double square = sums.squares[s * importance.columns + c];
+          const auto mean = static_cast<float>(sums.counts[s] > 0 ? square / sums.counts[s] : 0);
+          if (!std::isfinite(mean))
+            return Status(Code::kBadFile, fmt::format("{}: input {} of {} is no number; weights are damaged",
+                                                      m_.data.origin, c, name));
+          importance.mean.push_back(mean);
+        }
+      }
+      if (unhit > 0)
+        out.never_hit.push_back(fmt::format("{}: {} of {} experts", name, unhit, sums.counts.size()));
+      out.matrix.Add(name, std::move(importance));
+    }
+    return out;
+  }
+
+  ModelImpl& m_;
+  const model::HParams& hp_;
+  std::map<Key, model::Tensor> tensors_;
+  std::map<Key, Sums> sums_;
+  std::map<Key, std::vector<float>> decoded_;
+  std::vector<float> product_;
+  std::map<int, plan::Plan> plans_;  // by rows; addresses stay
+};
+
+}  // namespace
+
+Result<MeasuredImportance> MeasureImportance(const Model& model, std::span<const int32_t> ids,
+                                             int64_t context, const Progress& progress) {
+  if (ids.empty()) return Status(Code::kBadInput, "the text has no tokens; nothing can be measured");
+  if (context < 1)
+    return Status(Code::kBadInput, fmt::format("chunks of {} tokens; 1 is the fewest", context));
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= model.vocab_size())
+      return Status(Code::kBadInput,
+                    fmt::format("token id {} is not in the vocabulary of {}", id, model.vocab_size()));
+  }
+  return Measurement(*model.impl()).Run(ids, context, progress);
+}
+
+}  // namespace glint::engine
