@@ -139,7 +139,7 @@ Result<int> Perplexity(const PerplexityChoice& o) {
     }
     if (base) {
       if (Status s = base->Next(row); !s.ok()) return s;
-      divergence.Add(token.position, engine::Compare(row, token.logits, token.id));
+      divergence.Add(token.position, engine::Compare(row, engine::kBaseError, token.logits, token.id));
     }
     bar.SetNote(fmt::format("perplexity {:.3f}", std::exp(f.loss.Mean())));
     return {};

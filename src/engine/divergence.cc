@@ -7,7 +7,8 @@
 
 namespace glint::engine {
 
-TokenDivergence Compare(std::span<const double> base, std::span<const float> logits, int32_t id) {
+TokenDivergence Compare(std::span<const double> base, double base_error, std::span<const float> logits,
+                        int32_t id) {
   const double partition = LogPartition(logits);
   TokenDivergence out;
   for (size_t i = 0; i < base.size(); ++i) {
@@ -16,8 +17,8 @@ TokenDivergence Compare(std::span<const double> base, std::span<const float> log
   }
   // Rounding can make a divergence of nothing a little less than nothing.
   out.kl = std::max(out.kl, 0.0);
-  out.same_top = std::max_element(base.begin(), base.end()) - base.begin() ==
-                 std::max_element(logits.begin(), logits.end()) - logits.begin();
+  const auto top = static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  out.same_top = base[top] >= *std::max_element(base.begin(), base.end()) - base_error;
   const auto at = static_cast<size_t>(id);
   out.base_loss = -base[at];
   out.loss = partition - static_cast<double>(logits[at]);

@@ -16,8 +16,9 @@ struct TokenDivergence {
   double base_loss = 0, loss = 0;  // -log p, -log q of it
 };
 
-// `base`: log-probabilities [vocab] that sum to one; `logits`: the model's row.
-TokenDivergence Compare(std::span<const double> base, std::span<const float> logits, int32_t id);
+// `base`: log-probabilities [vocab] that sum to one, each known to within `base_error`; `logits`: the model's row. The model's likeliest
+// token is the base's too if none of the base's is more likely by more than that.
+TokenDivergence Compare(std::span<const double> base, double base_error, std::span<const float> logits, int32_t id);
 
 struct DivergenceSummary {
   int64_t tokens = 0;
