@@ -34,6 +34,7 @@ constexpr Subcommand kSubcommands[] = {
     {"bench", "Measure tokens per second, and compare settings", DeclareBench},
     {"perplexity", "Measure how well a model predicts a text", DeclarePerplexity},
     {"imatrix", "Measure which input channels of the weights matter, on a text", DeclareImatrix},
+    {"compare", "Show what differs between two files of a model", DeclareCompare},
     {"verify", "Prove the levers: hold every step to the canonical stages", DeclareVerify},
     {"profile", "Show where the time of a forward pass goes", DeclareProfile},
 };

@@ -25,6 +25,7 @@ Work DeclareMerge(Options& options);
 Work DeclareSplit(Options& options);
 Work DeclarePerplexity(Options& options);
 Work DeclareImatrix(Options& options);
+Work DeclareCompare(Options& options);
 Work DeclareInspect(Options& options);
 Work DeclareTokenize(Options& options);
 Work DeclareDetokenize(Options& options);

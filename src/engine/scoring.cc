@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "engine/session_impl.h"
@@ -81,30 +82,50 @@ int64_t TokensToRead(const Windows& windows, size_t tokens) {
   return sum;
 }
 
-Status ScoreText(const Model& model, std::span<const int32_t> ids, const Windows& windows,
-                 const std::function<Status(const ScoredToken&)>& each, const Progress& progress) {
-  if (Status status = CheckWindows(windows, model, ids.size()); !status.ok()) return status;
-  const auto vocab = static_cast<size_t>(model.vocab_size());
-  auto session = Session::Create(model, {.context = windows.context});
-  if (!session.ok()) return session.status();
+namespace {
+
+// One session a model; `each` gets the same token as every model scored it.
+Status Score(std::span<const Model* const> models, std::span<const int32_t> ids, const Windows& windows,
+             const std::function<Status(std::span<const ScoredToken>)>& each, std::span<double> seconds,
+             const Progress& progress) {
+  const auto vocab = static_cast<size_t>(models[0]->vocab_size());
+  std::vector<Session> sessions;
+  for (const Model* model : models) {
+    if (Status status = CheckWindows(windows, *model, ids.size()); !status.ok()) return status;
+    auto session = Session::Create(*model, {.context = windows.context});
+    if (!session.ok()) return session.status();
+    sessions.push_back(std::move(*session));
+  }
   const int64_t piece = std::clamp<int64_t>(kLogitBytes / (static_cast<int64_t>(vocab) * 4), 16, kChunkRows);
-  std::vector<float> logits(static_cast<size_t>(std::min(piece, windows.context)) * vocab);
+  const size_t room = static_cast<size_t>(std::min(piece, windows.context)) * vocab;
+  std::vector<std::vector<float>> logits(models.size(), std::vector<float>(room));
+  std::vector<ScoredToken> tokens(models.size());
   const auto total = static_cast<uint64_t>(TokensToRead(windows, ids.size()));
   uint64_t done = 0;
+  bool backwards = false;
   Status result;
   ForEachWindow(windows, ids.size(), [&](int64_t start, int64_t length, int64_t first) {
-    session->Reset();
+    for (Session& session : sessions) session.Reset();
     // The row before the first scored token is the first whose logits are wanted; the last token's row is of no use.
     for (int64_t at = 0; at + 1 < length;) {
       const bool wanted = at >= first - 1;
       const int64_t end = wanted ? std::min(at + piece, length - 1) : std::min(at + kChunkRows, first - 1);
       const auto part = ids.subspan(static_cast<size_t>(start + at), static_cast<size_t>(end - at));
-      result = session->Append(part, wanted ? LogitRows::kAll : LogitRows::kNone,
-                               std::span(logits).first(wanted ? part.size() * vocab : 0));
-      if (!result.ok()) return false;
+      for (size_t i = 0; i < sessions.size(); ++i) {
+        const size_t m = backwards ? sessions.size() - 1 - i : i;
+        const auto begin = std::chrono::steady_clock::now();
+        result = sessions[m].Append(part, wanted ? LogitRows::kAll : LogitRows::kNone,
+                                    std::span(logits[m]).first(wanted ? part.size() * vocab : 0));
+        if (!result.ok()) return false;
+        if (!seconds.empty())
+          seconds[m] += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      }
+      backwards = !backwards;
       for (int64_t row = at; wanted && row < end; ++row) {
-        result = each({row + 1, start + row + 1, ids[static_cast<size_t>(start + row + 1)],
-                       std::span(logits).subspan(static_cast<size_t>(row - at) * vocab, vocab)});
+        for (size_t m = 0; m < tokens.size(); ++m)
+          tokens[m] = {row + 1, start + row + 1, ids[static_cast<size_t>(start + row + 1)],
+                       std::span(logits[m]).subspan(static_cast<size_t>(row - at) * vocab, vocab)};
+        result = each(tokens);
         if (!result.ok()) return false;
       }
       at = end;
@@ -117,6 +138,28 @@ Status ScoreText(const Model& model, std::span<const int32_t> ids, const Windows
     return true;
   });
   return result;
+}
+
+}  // namespace
+
+Status ScoreText(const Model& model, std::span<const int32_t> ids, const Windows& windows,
+                 const std::function<Status(const ScoredToken&)>& each, const Progress& progress) {
+  const Model* const models[] = {&model};
+  return Score(
+      models, ids, windows, [&](std::span<const ScoredToken> tokens) { return each(tokens[0]); }, {},
+      progress);
+}
+
+Status ScoreTogether(const Model& a, const Model& b, std::span<const int32_t> ids, const Windows& windows,
+                     const std::function<Status(const ScoredToken&, const ScoredToken&)>& each,
+                     std::array<double, 2>* seconds, const Progress& progress) {
+  if (a.vocab_size() != b.vocab_size())
+    return {Code::kBadInput, fmt::format("vocabularies of {} and {} tokens have no divergence",
+                                         a.vocab_size(), b.vocab_size())};
+  const Model* const models[] = {&a, &b};
+  return Score(
+      models, ids, windows, [&](std::span<const ScoredToken> tokens) { return each(tokens[0], tokens[1]); },
+      seconds == nullptr ? std::span<double>() : std::span<double>(*seconds), progress);
 }
 
 double LogPartition(std::span<const float> logits) {

@@ -1,5 +1,6 @@
 // A text read in windows: how probable a model found each of its tokens.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -39,6 +40,13 @@ struct ScoredToken {
 // Calls `each` for every scored token, in order. Its failure ends the work.
 Status ScoreText(const Model& model, std::span<const int32_t> ids, const Windows& windows,
                  const std::function<Status(const ScoredToken&)>& each, const Progress& progress = {});
+
+// The same for two models side by side, a piece of a window at a time, the one that reads first changing: what else the machine
+// does falls on both alike. `each` gets what both make of the same token. kBadInput for vocabularies of two sizes. seconds: what
+// each spent reading the tokens; may be null.
+Status ScoreTogether(const Model& a, const Model& b, std::span<const int32_t> ids, const Windows& windows,
+                     const std::function<Status(const ScoredToken&, const ScoredToken&)>& each,
+                     std::array<double, 2>* seconds, const Progress& progress = {});
 
 // log sum exp of a row, in double precision: log-probability = logit - this.
 double LogPartition(std::span<const float> logits);

@@ -11,9 +11,9 @@ namespace {
 
 using testing::RunGlint;
 
-const std::vector<std::string> kCommands{"run",        "chat",     "convert", "inspect", "tokenize",
-                                         "detokenize", "logits",   "plan",    "bench",   "verify",
-                                         "profile",    "quantize", "merge",   "split"};
+const std::vector<std::string> kCommands{"run",    "chat",  "convert",    "inspect", "tokenize", "detokenize",
+                                         "logits", "plan",  "bench",      "verify",  "profile",  "quantize",
+                                         "merge",  "split", "perplexity", "imatrix", "compare"};
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
