@@ -22,7 +22,7 @@
 namespace glint::cli {
 namespace {
 
-constexpr int64_t kPrefill = 64, kDecode = 16;  // tokens of a sample of speed
+constexpr int64_t kPrefill = 64, kDecode = 64;  // tokens of a sample of speed
 constexpr int kBlocks = 5;                      // each has two samples of both models
 constexpr double kConfidence = 0.95;
 
@@ -62,7 +62,7 @@ Result<Behaviour> Behave(const CompareChoice& o) {
       return {Code::kBadFile,
               fmt::format("the logits before token {} are no numbers; weights are damaged", in_a.index)};
     for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<double>(in_a.logits[i]) - partition;
-    out.divergence.Add(in_a.position, engine::Compare(row, in_b.logits, in_b.id));
+    out.divergence.Add(in_a.position, engine::Compare(row, 0, in_b.logits, in_b.id));
     return {};
   };
   const Status scored = engine::ScoreTogether(*a, *b, *ids, out.windows, each, &out.reading, bar.Callback());

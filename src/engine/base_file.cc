@@ -110,7 +110,8 @@ Status BaseWriter::Add(std::span<const float> logits) {
     return {Code::kBadFile, "the model's logits are no numbers, so there is nothing to compare with"};
   // Floats of both, as the reader will have them.
   const auto base = static_cast<float>(std::max(static_cast<double>(*low), *high - kBaseRange) - partition);
-  const auto step = static_cast<float>((*high - partition - base) / kSteps);
+  // The base as a float may lie above the largest where all are equal.
+  const auto step = static_cast<float>(std::max(*high - partition - base, 0.0) / kSteps);
   const size_t at = section_.size();
   section_.resize(at + RowBytes(header_.vocab));
   Put(section_, at, base);

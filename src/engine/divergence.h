@@ -18,7 +18,8 @@ struct TokenDivergence {
 
 // `base`: log-probabilities [vocab] that sum to one, each known to within `base_error`; `logits`: the model's row. The model's likeliest
 // token is the base's too if none of the base's is more likely by more than that.
-TokenDivergence Compare(std::span<const double> base, double base_error, std::span<const float> logits, int32_t id);
+TokenDivergence Compare(std::span<const double> base, double base_error, std::span<const float> logits,
+                        int32_t id);
 
 struct DivergenceSummary {
   int64_t tokens = 0;

@@ -1,8 +1,10 @@
 // Scoring of texts in windows, base files, and divergences by position.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "base/file.h"
@@ -35,7 +37,8 @@ std::vector<int32_t> RandomIds(const Model& model, size_t count, uint32_t seed) 
 TEST(Scoring, EveryTokenIsScoredOnceAtTheRightPlace) {
   auto model = test::MustOpen(GLINT_TEST_DATA "/reference/micro", {});
   const auto ids = RandomIds(model, 90, 1);
-  for (const Windows w : {Windows{32, 16, 1}, {32, 32, 1}, {32, 8, 20}, {32, 1, 31}, {90, 45, 1}, {200, 100, 7}}) {
+  for (const Windows w :
+       {Windows{32, 16, 1}, {32, 32, 1}, {32, 8, 20}, {32, 1, 31}, {90, 45, 1}, {200, 100, 7}}) {
     SCOPED_TRACE(testing::Message() << w.context << " " << w.stride << " " << w.first);
     std::vector<int> scored(ids.size());
     int64_t last = -1;
@@ -52,7 +55,9 @@ TEST(Scoring, EveryTokenIsScoredOnceAtTheRightPlace) {
     ASSERT_TRUE(status.ok()) << status.message();
     int64_t count = 0;
     for (size_t i = 0; i < ids.size(); ++i) {
-      EXPECT_EQ(scored[i], static_cast<int64_t>(i) >= w.first && (w.stride < w.context || i % 32 != 0) ? 1 : 0) << i;
+      EXPECT_EQ(scored[i],
+                static_cast<int64_t>(i) >= w.first && (w.stride < w.context || i % 32 != 0) ? 1 : 0)
+          << i;
       count += scored[i];
     }
     EXPECT_EQ(count, ScoredTokens(w, ids.size()));
@@ -97,7 +102,8 @@ TEST(Divergence, IsTheDefinition) {
     EXPECT_TRUE(Compare(base, 0, p, 7).same_top);
   }
   DivergenceBins bins({.edges = {0, 10}});
-  for (int i = 0; i < 4; ++i) bins.Add(i, {.kl = double(i), .same_top = i == 0, .probability_change = i == 2 ? -0.5 : 0.1});
+  for (int i = 0; i < 4; ++i)
+    bins.Add(i, {.kl = double(i), .same_top = i == 0, .probability_change = i == 2 ? -0.5 : 0.1});
   EXPECT_EQ(bins.Bin(0).tokens, 4);
   EXPECT_EQ(bins.Bin(1).tokens, 0);
   EXPECT_NEAR(bins.All().mean, 1.5, 1e-7);
@@ -127,8 +133,13 @@ TEST(BaseFile, KeepsLogProbabilitiesWithinItsError) {
     std::normal_distribution<float> normal(5, r % 3 == 0 ? 0.0f : r % 3 == 1 ? 2.0f : 12.0f);
     for (float& x : rows[r]) x = normal(random);
   }
-  BaseHeader header{.model = std::string(32, 'a'), .tokenizer = "", .text = std::string(32, 'b'), .tokens = 1000,
-                    .vocab = kVocab, .windows = {64, 32, 1}, .rows = kRows};
+  BaseHeader header{.model = std::string(32, 'a'),
+                    .tokenizer = "",
+                    .text = std::string(32, 'b'),
+                    .tokens = 1000,
+                    .vocab = kVocab,
+                    .windows = {64, 32, 1},
+                    .rows = kRows};
   {
     auto writer = BaseWriter::Create(folder.Path("x"), header, {});
     ASSERT_TRUE(writer.ok());
@@ -171,8 +182,13 @@ TEST(BaseFile, KeepsLogProbabilitiesWithinItsError) {
 // Any byte changed, any length cut, and bytes added: refused with a reason, at the latest while rows are read.
 TEST(BaseFile, DamageIsRefused) {
   const TempDir folder;
-  BaseHeader header{.model = std::string(32, 'a'), .tokenizer = "", .text = std::string(32, 'b'), .tokens = 10,
-                    .vocab = 50, .windows = {8, 4, 1}, .rows = 5};
+  BaseHeader header{.model = std::string(32, 'a'),
+                    .tokenizer = "",
+                    .text = std::string(32, 'b'),
+                    .tokens = 10,
+                    .vocab = 50,
+                    .windows = {8, 4, 1},
+                    .rows = 5};
   {
     auto writer = BaseWriter::Create(folder.Path("x"), header, {});
     ASSERT_TRUE(writer.ok());
@@ -202,7 +218,8 @@ TEST(BaseFile, DamageIsRefused) {
     EXPECT_FALSE(status.ok()) << "byte " << i;
     EXPECT_FALSE(status.message().empty());
   }
-  for (size_t length = 0; length < good.size(); length += 7) EXPECT_FALSE(read_all(good.substr(0, length)).ok());
+  for (size_t length = 0; length < good.size(); length += 7)
+    EXPECT_FALSE(read_all(good.substr(0, length)).ok());
   EXPECT_FALSE(read_all(good + "x").ok());
 }
 
@@ -222,8 +239,8 @@ void Perturb(const std::string& from, const std::string& to, const std::string& 
     found = true;
     std::vector<std::byte> data(tensor.data, tensor.data + tensor.bytes);
     change(data);
-    writer.AddTensor(tensor.name, tensor.type, {tensor.ne.begin(), tensor.ne.begin() + tensor.dims}, tensor.bytes,
-                     [data](const gguf::Writer::Sink& sink) { return sink(data); });
+    writer.AddTensor(tensor.name, tensor.type, {tensor.ne.begin(), tensor.ne.begin() + tensor.dims},
+                     tensor.bytes, [data](const gguf::Writer::Sink& sink) { return sink(data); });
   }
   ASSERT_TRUE(found) << name;
   ASSERT_TRUE(writer.Write(to, std::vector<std::string>{from}).ok());
@@ -234,12 +251,12 @@ TEST(Divergence, GrowsWithPositionWhereTheStateIsWrong) {
   if (!MappedFile::Open(Stories()).ok()) GTEST_SKIP() << "no embedded model";
   const TempDir folder;
   const std::string drifting = folder.Path("kda.gguf"), flat = folder.Path("head.gguf");
-  // Channels that should forget keep a little more: -exp(A_log) a quarter of what it was.
-  Perturb(Stories(), drifting, "blk.0.ssm_a", [](std::vector<std::byte>& data) {
+  // Channels that should forget keep more: -exp(A_log) half of what it was.
+  Perturb(Stories(), drifting, "blk.2.ssm_a", [](std::vector<std::byte>& data) {
     for (size_t i = 0; i < data.size(); i += sizeof(float)) {
       float a;
       std::memcpy(&a, &data[i], sizeof a);
-      a *= 0.25f;
+      a *= 0.5f;
       std::memcpy(&data[i], &a, sizeof a);
     }
   });
@@ -252,7 +269,7 @@ TEST(Divergence, GrowsWithPositionWhereTheStateIsWrong) {
     }
   });
   auto model = test::MustOpen(Stories(), {});
-  const auto text = ReadFile(GLINT_SOURCE_DIR "/tests/data/stories/text.txt");
+  const auto text = ReadFile(GLINT_SOURCE_DIR "/tests/data/stories/valid_start.txt");
   ASSERT_TRUE(text.ok());
   auto ids = model.tokenizer().Encode(*text);
   ids.resize(std::min<size_t>(ids.size(), 2048));
@@ -283,9 +300,9 @@ TEST(Divergence, GrowsWithPositionWhereTheStateIsWrong) {
     EXPECT_GT(same.Bin(bin).tokens, 0);
     EXPECT_LT(same.Bin(bin).most, 1e-6) << bin;
     EXPECT_EQ(same.Bin(bin).same_top, 1) << bin;
-    std::printf("bin %zu: state %.6f, head %.6f\n", bin, state.Bin(bin).mean, head.Bin(bin).mean);
   }
-  EXPECT_GT(state.Bin(3).mean, 2 * state.Bin(0).mean);
+  EXPECT_GT(state.Bin(1).mean, 2 * state.Bin(0).mean);
+  EXPECT_GT(state.Bin(3).mean, 4 * state.Bin(0).mean);
   EXPECT_LT(head.Bin(3).mean, 1.5 * head.Bin(0).mean);
   EXPECT_GT(head.Bin(3).mean, head.Bin(0).mean / 1.5);
 }

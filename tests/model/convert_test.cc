@@ -232,7 +232,7 @@ TEST_F(Conversion, TokenizerTemplateAndSamplingGoAlong) {
 }
 
 TEST_F(Conversion, RefusalLeavesNothing) {
-  auto summary = Convert(kMicro, scratch_ / "out.gguf", {.type = quant::Type::kIQ2_S});
+  auto summary = Convert(kMicro, scratch_ / "out.gguf", {.type = quant::Type::kQ8_K});
   ASSERT_FALSE(summary.ok());
   EXPECT_EQ(summary.status().code(), Code::kUnsupported);
   int calls = 0;
