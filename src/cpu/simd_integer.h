@@ -172,10 +172,12 @@ void UnpackToKeep(const RowPointers<V>& rows, size_t at, int blocks, Keep<V, For
   Format::Unpack(rows, at, blocks, keep);
 }
 
-// The kept codes of unit u of T tiles against R activation rows from row r on.
+// The kept codes of unit u of T tiles against R activation rows from row r on. Part of its caller where it is called most:
+// a call for every unit costs a prompt of q8_0 one token in seven (EPYC (Zen 5), 2026-11-30: 510 and 600 tokens/s).
 template <class V, class Shape, int T, int R>
-inline void UseKept(const RowsArgs& a, const Keep<typename V::Base, Shape::kUnit>* kept, int bias, int u,
-                    int64_t block, int64_t r, typename V::F (*sum)[T]) {
+[[gnu::always_inline]] inline void UseKept(const RowsArgs& a,
+                                           const Keep<typename V::Base, Shape::kUnit>* kept, int bias, int u,
+                                           int64_t block, int64_t r, typename V::F (*sum)[T]) {
   constexpr int kQuads = Shape::kUnit / 4;
   const UnitDigits<V, Shape::kUnit, R> digits(a, block, u, r);
   typename V::Products products[R][T];
