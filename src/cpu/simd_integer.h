@@ -82,8 +82,8 @@ inline typename V::F UnitEnd(typename V::Products products, int32_t bias, int32_
   return sum;
 }
 
-// Asks for a line of 64 bytes, which may be anywhere: a prefetch does not fault. Not the compiler's own: g++ 12 takes a loop of
-// nothing else for one without effect.
+// Asks for a line of 64 bytes, which may be anywhere: a prefetch does not fault. Not the compiler's own: g++ 12 removes
+// some loops of nothing else.
 inline void AskFor(uintptr_t line) {
 #if defined(__x86_64__)
   asm volatile("prefetcht0 (%0)" : : "r"(line));
@@ -94,14 +94,17 @@ inline void AskFor(uintptr_t line) {
 
 // The memory behind a tile of weight rows, asked for in its own order while the tile is worked on: as many bytes at each unit as a tile
 // has for it. The hardware follows this one stream where it does not follow a stream a row, each short. Everything is asked for twice,
-// 4 KB apart: a processor drops what it is asked for while too many lines are on their way.
-// EPYC (Zen 5), AVX-512, one activation row, GB/s with one and two threads, 4 KB pages (2026-11-30; the threads could read 40 and 75):
+// 4 KB apart: a processor drops what it is asked for while too many lines are on their way (a loop of prefetches alone "reads" 90 GB/s
+// where one of loads reads 39).
+// EPYC (Zen 5), AVX-512, one activation row, GB/s with one and two threads, 4 KB pages, 2026-11-30. The last three lines are of one
+// interleaved run, in which plain reads had 39 to 42 and 67 to 81; the first two of others (bench/results/2026-11-30-cpu-decode.md):
 //                                                q8_0, 1,024 columns  q8_0, 4,096  q4_k, 1,024  q4_k, 4,096
-//   nothing asked for                                      12.7, 25       15.3, 29     6.5, 13      8.6, 17
-//   every row 4 chunks ahead (as it was)                   23.0, 43       23.2, 43    23.0, 43     28.2, 53
-//   the tile behind, chunk by chunk, once                  32.5, 61       21.3, 39    32.4, 65     29.7, 56
+//   nothing asked for                                      13.0, 26       15.4, 29     6.5, 12      8.7, 17
+//   every row 4 chunks ahead (as it was)                   23.3, 44       22.8, 45    22.8, 43     29.3, 57
+//   the tile behind, chunk by chunk, once                  32.8, 60       21.1, 41    33.7, 63     28.4, 52
 //   the tile behind, unit by unit, once                    31.1, 58       26.0, 48    32.0, 63     31.4, 61
 //   the tile behind, unit by unit, twice                   37.0, 65       29.9, 55    33.4, 63     32.4, 64
+// The last line's 37.0 was 27 to 29 in two builds that differed in little else: how code falls counts here.
 template <class V, class Format>
 struct TileBehind {
   static constexpr uintptr_t kBytes = uintptr_t{Format::kUnit} * V::kLanes * Format::kBlockBytes /
