@@ -128,10 +128,11 @@ TEST(BaseFile, KeepsLogProbabilitiesWithinItsError) {
   const TempDir folder;
   constexpr size_t kVocab = 30000, kRows = 150;
   std::mt19937 random(4);
+  std::normal_distribution<float> normal;
   std::vector<std::vector<float>> rows(kRows, std::vector<float>(kVocab));
   for (size_t r = 0; r < kRows; ++r) {
-    std::normal_distribution<float> normal(5, r % 3 == 0 ? 0.0f : r % 3 == 1 ? 2.0f : 12.0f);
-    for (float& x : rows[r]) x = normal(random);
+    const float spread = r % 3 == 0 ? 0.0f : r % 3 == 1 ? 2.0f : 12.0f;
+    for (float& x : rows[r]) x = 5 + spread * normal(random);
   }
   BaseHeader header{.model = std::string(32, 'a'),
                     .tokenizer = "",
