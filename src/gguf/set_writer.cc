@@ -341,8 +341,18 @@ class SetRun {
 
   Status NameAll() {
     for (Shard& shard : shards_) {
-      if (!shard.file) {  // an earlier run sealed it
-        if (!Exists(shard.part())) continue;
+      if (!shard.file) {              // an earlier run sealed it
+        if (!Exists(shard.part())) {  // named already, or gone
+          struct stat status {};
+          if (stat(shard.target.c_str(), &status) == 0 &&
+              static_cast<uint64_t>(status.st_size) == shard.bytes())
+            continue;
+          return {Code::kBadFile,
+                  fmt::format(
+                      "{}: the journal says that it is whole, but it is gone, and {} is not it; --restart "
+                      "makes all anew",
+                      Printable(shard.part()), Printable(shard.path))};
+        }
         auto file = WorkFile::Open(shard.part());
         if (!file.ok()) return file.status();
         shard.file.emplace(std::move(*file));

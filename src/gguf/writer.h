@@ -38,7 +38,6 @@ class Writer {
   void AddTensor(std::string name, uint32_t type, std::vector<uint64_t> ne, uint64_t bytes, Produce produce);
 
   uint64_t tensor_bytes() const;
-  size_t tensor_count() const { return tensors_.size(); }
   // `inputs`: files the output is made from, never overwritten. Errors leave no file. kInternal if a tensor
   // produced another size, or for names and shapes that no reader would take.
   Status Write(const std::string& path, std::span<const std::string> inputs,
@@ -69,7 +68,7 @@ class Writer {
   // Writes beside the destination, into NAME.part, with a journal of the tensors that are done, PATH.journal. A
   // run that was killed, or asked to stop by `progress`, leaves them; the next with the same content goes on
   // after the last tensor whose bytes are as the journal says. All files get their names at the end. Any other
-  // error removes what was begun.
+  // error removes what was begun, but never parts that are whole and lack only their names.
   Result<SetSummary> WriteSet(const std::string& path, const SetOptions& options) const;
 
  private:

@@ -130,6 +130,23 @@ TEST(SetWriter, WholePartsSurviveANameThatFails) {
   EXPECT_TRUE(File::Open(folder.Path("x-00001-of-00003.gguf"), test::FewTypes).ok());
 }
 
+// A part that was taken away between sealing and naming: no success without the file.
+TEST(SetWriter, APartThatIsGoneIsNotSuccess) {
+  const TempDir folder;
+  Source first, second;
+  auto options = first.Options();
+  options.remember = [&](size_t i) {
+    if (i + 1 == kTensors) std::filesystem::create_directory(folder.Path("x-00003-of-00003.gguf"));
+    return "note " + std::to_string(i);
+  };
+  ASSERT_FALSE(first.Make().WriteSet(folder.Path("x.gguf"), options).ok());
+  std::filesystem::remove(folder.Path("x-00003-of-00003.gguf"));
+  ASSERT_TRUE(std::filesystem::remove(folder.Path("x-00003-of-00003.gguf.part")));
+  const auto again = second.Make().WriteSet(folder.Path("x.gguf"), second.Options());
+  ASSERT_FALSE(again.ok());
+  EXPECT_NE(again.status().message().find("it is gone"), std::string::npos) << again.status().message();
+}
+
 TEST(SetWriter, ATensorThatFailsLeavesNothing) {
   const TempDir folder;
   Writer writer;
