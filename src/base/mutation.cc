@@ -37,7 +37,6 @@ constexpr std::array<std::string_view, static_cast<size_t>(Mutation::kCount)> kN
     "threads_leave_a_piece",
     "block_from_the_pass",
     "lever_never_folds",
-    "fused_stride",
     "expert_gets_one_row",
     "mark_keeps_half",
     "truncate_keeps_a_row",

@@ -40,7 +40,6 @@ enum class Mutation : uint8_t {
   kThreadsLeaveAPiece,
   kBlockFromThePass,
   kLeverNeverFolds,
-  kFusedStride,
   kExpertGetsOneRow,
   // State of sequences.
   kMarkKeepsHalf,

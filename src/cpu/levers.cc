@@ -67,9 +67,6 @@ std::vector<Lever> MakeLevers() {
       Tolerant("act.int8", CoarseStages(), 0.05,
                "activations rounded to one signed byte where no choice depends on them"),
       Replace("kda.block", Stage::kKdaRecur, 2, "rows of a block go over S together: read once a block"),
-      Replace("ffn.fused", Stage::kFfnGateUp, 1, "gate, up and SwiGLU in one pass over the outputs"),
-      Replace("moe.fused", Stage::kMoeGateUp, 1, "the same for the routed experts, all in one loop"),
-      Replace("moe.shared_fused", Stage::kMoeSharedGateUp, 1, "the same for the shared expert"),
   };
 }
 
@@ -89,19 +86,6 @@ std::span<const plan::Lever> Levers() {
 
 StageFunction Canonical(plan::Stage stage) { return kCanonical[static_cast<size_t>(stage)]; }
 
-StageFunction Replacement(const plan::Lever& lever) {
-  struct Entry {
-    std::string_view name;
-    StageFunction function;
-  };
-  static constexpr std::array<Entry, 4> kReplacements = {{{"kda.block", KdaBlock},
-                                                          {"ffn.fused", FfnFused},
-                                                          {"moe.fused", MoeFused},
-                                                          {"moe.shared_fused", MoeSharedFused}}};
-  for (const Entry& entry : kReplacements) {
-    if (entry.name == lever.name) return entry.function;
-  }
-  return nullptr;
-}
+StageFunction Replacement(const plan::Lever& lever) { return lever.name == "kda.block" ? KdaBlock : nullptr; }
 
 }  // namespace glint::cpu

@@ -1,4 +1,4 @@
-// Which rows each expert works on, and loops over them: shared by the routed experts' stages and their lever.
+// Which rows each expert works on, and loops over them: shared by the routed experts' stages.
 #pragma once
 #include <algorithm>
 #include <vector>

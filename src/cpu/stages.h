@@ -39,10 +39,7 @@ void HeadLogits(const StepContext& c);
 void MtpInput(const StepContext& c);
 
 // Replacements (levers), with the stage each serves.
-void KdaBlock(const StepContext& c);        // kda.recur
-void FfnFused(const StepContext& c);        // ffn.gate_up
-void MoeFused(const StepContext& c);        // moe.gate_up
-void MoeSharedFused(const StepContext& c);  // moe.shared_gate_up
+void KdaBlock(const StepContext& c);  // kda.recur
 
 StageFunction Canonical(plan::Stage stage);
 // The function of a kReplace lever of this backend; null if it has none.

@@ -7,7 +7,5 @@ namespace glint::cpu {
 
 // Both products, then the activation. hidden [rows][gate.rows].
 void GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, float* hidden);
-// The same in one pass over the outputs: nothing but `hidden` leaves the thread.
-void GateUpFused(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, float* hidden);
 
 }  // namespace glint::cpu

@@ -75,8 +75,7 @@ TEST(ProfileCommand, JsonRowsAddUpToTheTotal) {
 }
 
 TEST(ProfileCommand, PricesNameTheLeverAndSayWhatBecameOfTheOutput) {
-  const auto o = RunGlint(Quick(
-      {"--only", "decode", "--repeat", "moe.gate_up", "--ablate", "kda.recur", "--without", "moe.fused"}));
+  const auto o = RunGlint(Quick({"--only", "decode", "--repeat", "moe.gate_up", "--ablate", "kda.recur"}));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_FALSE(Has(o.out, "prefill:"));
   EXPECT_TRUE(Has(o.out, "OUTPUT OF THESE PASSES IS INVALID"));
