@@ -44,11 +44,16 @@ class Sampler {
   struct Candidate {
     float value;  // logit after bias and penalties
     int32_t id;
+    uint64_t weight;
   };
 
   Sampler(SamplerOptions options, int64_t usable_vocab);
-  void Gather(std::span<const float> logits);  // fills candidates_
-  int32_t Draw();                              // from candidates_, which is not empty
+  void See(int32_t id);
+  float Changed(int32_t id, float logit) const;        // by bias and penalties
+  const float* Values(std::span<const float> logits);  // [usable_vocab] after bias and penalties
+  void Rank(const float* values, float highest);       // fills bucket_, weights_ and counts_
+  void Members(const float* values, uint32_t bucket);  // fills members_ with those of a bucket, in order
+  int32_t Draw(const float* values);                   // the highest of values is above -infinity
 
   SamplerOptions options_;
   int64_t usable_vocab_;
@@ -56,7 +61,18 @@ class Sampler {
   std::vector<uint32_t> generated_;  // [usable_vocab] how often
   std::vector<uint8_t> seen_;        // [usable_vocab]
   std::vector<float> bias_;          // [usable_vocab], empty if there is none
-  std::vector<Candidate> candidates_;
+  std::vector<int32_t>
+      touched_;        // ids with a bias or, if there are penalties, seen: those of others are their logits
+  size_t biased_ = 0;  // the first of touched_, which stay
+  bool penalties_ = false;
+
+  // Working memory of a draw.
+  std::vector<float> values_;
+  float highest_ = 0, scale_ = 0;
+  std::vector<uint16_t> bucket_;   // [usable_vocab]
+  std::vector<uint64_t> weights_;  // [buckets + 1] sums
+  std::vector<uint32_t> counts_;   // [buckets + 1]
+  std::vector<Candidate> members_;
 };
 
 }  // namespace glint

@@ -2,6 +2,8 @@
 // flags that need not hold here.
 #include "cpu/kernels.h"
 
+#include <initializer_list>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -47,5 +49,14 @@ const Kernels* Avx2Kernels() { return nullptr; }
 const Kernels* Avx512Kernels() { return nullptr; }
 const Kernels* Avx512VbmiKernels() { return nullptr; }
 #endif
+
+const Kernels& FastestKernels() {
+  static const Kernels* const fastest = [] {
+    for (const Kernels* table : {Avx512VbmiKernels(), Avx512Kernels(), Avx2Kernels(), NeonKernels()})
+      if (table != nullptr) return table;
+    return &ScalarKernels();
+  }();
+  return *fastest;
+}
 
 }  // namespace glint::cpu

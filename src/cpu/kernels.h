@@ -106,6 +106,8 @@ const Kernels* Avx2Kernels();  // null if this machine or build has none
 const Kernels* Avx512Kernels();
 const Kernels* Avx512VbmiKernels();  // the same with VBMI and GFNI: grids faster
 const Kernels* NeonKernels();
+// The last of these that there is. The bits are those of any other.
+const Kernels& FastestKernels();
 
 // Columns of one part of an integer block product: each part's sum starts at +0, and parts are added in order.
 inline constexpr int64_t kPartColumns = 1024;

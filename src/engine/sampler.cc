@@ -8,6 +8,8 @@
 #include <limits>
 
 #include "base/math.h"
+#include "base/no_room.h"
+#include "cpu/kernels.h"
 #include "engine/random.h"
 
 namespace glint {
@@ -53,19 +55,70 @@ Status CheckOptions(const SamplerOptions& o, int64_t usable_vocab) {
   return {};
 }
 
+// Candidates by value in so many buckets, of which only those are put in order that a draw has to look into.
+constexpr uint32_t kBuckets = 2048;
+constexpr float kBeyond = kBuckets;  // where those go that have no weight
+// Weights are zero this far below the highest: e^-28 < 2^-40.
+constexpr float kDepth = 28;
+// Values compared at once; a NaN is no value.
+constexpr size_t kLanes = 16;
+
+float Highest(const float* values, size_t n) {
+  float lane[kLanes];
+  std::fill(lane, lane + kLanes, -Infinity());
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t l = 0; l < kLanes; ++l) lane[l] = values[i + l] > lane[l] ? values[i + l] : lane[l];
+  }
+  for (; i < n; ++i) lane[0] = values[i] > lane[0] ? values[i] : lane[0];
+  return *std::max_element(lane, lane + kLanes);
+}
+
+// Whether one of kLanes entries is `bucket`.
+bool AnyOf(const uint16_t* entries, uint32_t bucket) {
+  const auto wanted = static_cast<uint16_t>(bucket);
+  uint16_t all = 0xffff;
+  for (size_t i = 0; i < kLanes; ++i) all &= entries[i] == wanted ? 0 : 0xffff;
+  return all != 0xffff;
+}
+
+// Of what is above -infinity; +infinity if there is none.
+float LowestFinite(const float* values, size_t n) {
+  float lane[kLanes];
+  std::fill(lane, lane + kLanes, Infinity());
+  const auto lower = [](float x, float than) {
+    const float value = x > -Infinity() ? x : than;
+    return value < than ? value : than;
+  };
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t l = 0; l < kLanes; ++l) lane[l] = lower(values[i + l], lane[l]);
+  }
+  for (; i < n; ++i) lane[0] = lower(values[i], lane[0]);
+  return *std::min_element(lane, lane + kLanes);
+}
+
 }  // namespace
 
 Sampler::Sampler(SamplerOptions options, int64_t usable_vocab)
     : options_(std::move(options)),
       usable_vocab_(usable_vocab),
       generated_(static_cast<size_t>(usable_vocab)),
-      seen_(static_cast<size_t>(usable_vocab)) {
+      seen_(static_cast<size_t>(usable_vocab)),
+      penalties_(options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
+                 options_.frequency_penalty != 0) {
   if (options_.logit_bias.empty()) return;
   bias_.resize(static_cast<size_t>(usable_vocab));
-  for (const auto& [id, bias] : options_.logit_bias) bias_[static_cast<size_t>(id)] += bias;
+  for (const auto& [id, bias] : options_.logit_bias) {
+    bias_[static_cast<size_t>(id)] += bias;
+    touched_.push_back(id);
+  }
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  biased_ = touched_.size();
 }
 
-Result<Sampler> Sampler::Create(const SamplerOptions& options, int64_t usable_vocab) {
+Result<Sampler> Sampler::Create(const SamplerOptions& options, int64_t usable_vocab) try {
   if (usable_vocab < 1 || usable_vocab > std::numeric_limits<int32_t>::max()) {
     return Status(Code::kBadInput,
                   fmt::format("a vocabulary of {} entries can't be sampled from", usable_vocab));
@@ -73,63 +126,118 @@ Result<Sampler> Sampler::Create(const SamplerOptions& options, int64_t usable_vo
   Status status = CheckOptions(options, usable_vocab);
   if (!status.ok()) return status;
   return Sampler(options, usable_vocab);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
-void Sampler::Gather(std::span<const float> logits) {
-  const bool penalties =
-      options_.repetition_penalty != 1 || options_.presence_penalty != 0 || options_.frequency_penalty != 0;
-  candidates_.clear();
-  for (size_t id = 0; id < generated_.size(); ++id) {
-    float value = logits[id];
-    if (!bias_.empty()) value += bias_[id];
-    if (penalties) {
-      if (seen_[id])
-        value = value > 0 ? value / options_.repetition_penalty : value * options_.repetition_penalty;
-      if (generated_[id]) {
-        value -= options_.presence_penalty;
-        value -= options_.frequency_penalty * static_cast<float>(generated_[id]);
-      }
+float Sampler::Changed(int32_t id, float logit) const {
+  const auto i = static_cast<size_t>(id);
+  if (!bias_.empty()) logit += bias_[i];
+  if (!penalties_) return logit;
+  if (seen_[i]) logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+  if (generated_[i]) {
+    logit -= options_.presence_penalty;
+    logit -= options_.frequency_penalty * static_cast<float>(generated_[i]);
+  }
+  return logit;
+}
+
+const float* Sampler::Values(std::span<const float> logits) {
+  if (touched_.empty()) return logits.data();
+  values_.assign(logits.begin(), logits.begin() + usable_vocab_);
+  for (const int32_t id : touched_)
+    values_[static_cast<size_t>(id)] = Changed(id, logits[static_cast<size_t>(id)]);
+  return values_.data();
+}
+
+// One pass: every candidate's weight is added to its bucket's, and the bucket remembered. Buckets cut the range of values evenly, from the
+// highest down to where weights are zero, so the order of buckets is the order of candidates but for those inside one.
+void Sampler::Rank(const float* values, float highest) {
+  constexpr size_t kChunk = 512;
+  const auto n = static_cast<size_t>(usable_vocab_);
+  const float temperature = options_.temperature;
+  const bool counted = options_.top_k > 0;
+  const float range = std::isinf(highest) ? 0.0f : (highest - LowestFinite(values, n)) / temperature;
+  highest_ = highest;
+  const float scale = range > 1e-3f ? static_cast<float>(kBuckets - 1) / std::min(range, kDepth) : 0.0f;
+  scale_ = scale;
+  bucket_.resize(n);
+  weights_.assign(kBuckets + 1, 0);
+  counts_.assign(kBuckets + 1, 0);
+  const cpu::Kernels& kernels = cpu::FastestKernels();
+  for (size_t begin = 0; begin < n; begin += kChunk) {
+    const size_t count = std::min(kChunk, n - begin);
+    const float* const in = values + begin;
+    uint16_t* const bucket = bucket_.data() + begin;
+    float depth[kChunk], weight[kChunk];
+    int32_t place[kChunk];
+    // Differences first: a tiny temperature makes them -infinity and leaves the highest at 0, where dividing first would give infinity
+    // less infinity.
+    if (std::isinf(highest)) {
+      for (size_t i = 0; i < count; ++i) depth[i] = in[i] == highest ? 0.0f : -Infinity();
+    } else {
+      for (size_t i = 0; i < count; ++i) depth[i] = (in[i] - highest) / temperature;
     }
-    if (value > -Infinity()) candidates_.push_back({value, static_cast<int32_t>(id)});  // drops NaN too
+    kernels.exp(depth, weight, static_cast<int64_t>(count));
+    for (size_t i = 0; i < count; ++i) {  // a NaN is no candidate
+      const float units = weight[i] * kUnit, down = -depth[i] * scale;
+      weight[i] = units > 0.0f ? units : 0.0f;
+      depth[i] = down < kBeyond ? down : kBeyond;
+    }
+    for (size_t i = 0; i < count; ++i) place[i] = static_cast<int32_t>(depth[i]);
+    for (size_t i = 0; i < count; ++i) {
+      bucket[i] = static_cast<uint16_t>(place[i]);
+      weights_[static_cast<size_t>(place[i])] += static_cast<uint64_t>(static_cast<int64_t>(weight[i]));
+    }
+    for (size_t i = 0; counted && i < count; ++i) ++counts_[bucket[i]];
   }
 }
 
-int32_t Sampler::Draw() {
+void Sampler::Members(const float* values, uint32_t bucket) {
+  members_.clear();
+  const size_t n = bucket_.size();
+  for (size_t begin = 0; begin < n; begin += kLanes) {
+    const size_t end = std::min(begin + kLanes, n);
+    if (end - begin == kLanes && !AnyOf(&bucket_[begin], bucket)) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (bucket_[i] == bucket) members_.push_back({values[i], static_cast<int32_t>(i), 0});
+    }
+  }
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.value > b.value || (a.value == b.value && a.id < b.id);
   };
-  const auto begin = candidates_.begin();
-  const size_t k = options_.top_k == 0 ? candidates_.size()
-                                       : std::min(candidates_.size(), static_cast<size_t>(options_.top_k));
-  if (k < candidates_.size())
-    std::nth_element(begin, begin + static_cast<ptrdiff_t>(k), candidates_.end(), better);
+  if (!std::is_sorted(members_.begin(), members_.end(), better))
+    std::sort(members_.begin(), members_.end(), better);
+  for (Candidate& c : members_) {
+    c.weight = c.value == highest_
+                   ? static_cast<uint64_t>(kUnit)
+                   : static_cast<uint64_t>(Exp((c.value - highest_) / options_.temperature) * kUnit);
+  }
+}
 
-  const float highest =
-      std::max_element(begin, begin + static_cast<ptrdiff_t>(k), [](const Candidate& a, const Candidate& b) {
-        return a.value < b.value;
-      })->value;
-  // Differences first: a tiny temperature makes them -infinity and leaves the highest at 0, where dividing
-  // first would give infinity less infinity.
-  const auto weight = [&](const Candidate& c) -> uint64_t {
-    if (c.value == highest) return static_cast<uint64_t>(kUnit);
-    return static_cast<uint64_t>(Exp((c.value - highest) / options_.temperature) * kUnit);
-  };
-  uint64_t total = 0;
-  for (size_t i = 0; i < k; ++i) total += weight(candidates_[i]);
-
-  // Candidates are put in order (value descending, id ascending) only as far as they are looked at.
-  size_t ordered = 0, step = 64;
-  const auto at = [&](size_t i) -> const Candidate& {
-    while (i >= ordered) {
-      const size_t next = std::min(k, ordered + step);
-      const auto from = begin + static_cast<ptrdiff_t>(ordered), to = begin + static_cast<ptrdiff_t>(next);
-      if (next < k) std::nth_element(from, to, begin + static_cast<ptrdiff_t>(k), better);
-      std::sort(from, to, better);
-      ordered = next;
-      step *= 8;
+int32_t Sampler::Draw(const float* values) {
+  // What is kept: the buckets before `last`, and of it the first `most` members.
+  uint32_t last = kBuckets;
+  size_t most = 0;
+  uint64_t total = 0, last_weight = 0;
+  size_t left = options_.top_k > 0 ? static_cast<size_t>(options_.top_k) : static_cast<size_t>(usable_vocab_);
+  for (uint32_t b = 0; b < kBuckets; ++b) {
+    if (options_.top_k > 0 && counts_[b] > left) {
+      Members(values, b);
+      last = b, most = left;
+      for (size_t i = 0; i < most; ++i) last_weight += members_[i].weight;
+      total += last_weight;
+      break;
     }
-    return candidates_[i];
+    total += weights_[b];
+    left -= counts_[b];
+  }
+  // fn(candidate) in order, from bucket b on, for those of it that are kept; false ends it.
+  const auto each = [&](uint32_t b, auto&& fn) {
+    Members(values, b);
+    return std::all_of(members_.begin(), members_.end(), fn);
   };
+  const auto weight_of = [&](uint32_t b) { return b == last ? last_weight : weights_[b]; };
 
   // top-p and min-p: a prefix of that order, at least one long. `kept` is its weight.
   uint64_t kept = total;
@@ -138,51 +246,86 @@ int32_t Sampler::Draw() {
     const auto need =
         static_cast<uint64_t>((Wide{total} * share + ((Wide{1} << kShareBits) - 1)) >> kShareBits);
     const auto least = static_cast<uint64_t>(options_.min_p * kUnit);
+    // Buckets before this one hold no weight below `least`, by a margin beyond all roundings.
+    const double safe = least == 0 ? kBuckets : (-std::log(double{options_.min_p}) - 1e-3) * scale_ - 2;
+    bool first = true, more = true;
     kept = 0;
-    for (size_t i = 0; i < k && kept < need; ++i) {
-      const uint64_t w = weight(at(i));
-      if (i > 0 && w < least) break;
-      kept += w;
+    for (uint32_t b = 0; more && b <= last && b < kBuckets && kept < need; ++b) {
+      if (b < safe && kept + weight_of(b) < need) {
+        kept += weight_of(b);
+        first = false;  // the highest is in bucket 0
+        continue;
+      }
+      more = each(b, [&](const Candidate& c) {
+        if (kept >= need || (!first && c.weight < least)) return false;
+        first = false;
+        kept += c.weight;
+        return true;
+      });
     }
   }
 
   // A 64-bit draw scaled to [0, kept): each id's chance is its weight's share to within 2^-64.
   const auto target = static_cast<uint64_t>(Wide{engine::Draw64(options_.seed, draws_++)} * kept >> 64);
   uint64_t passed = 0;
-  for (size_t i = 0;; ++i) {
-    const Candidate& c = at(i);
-    passed += weight(c);
-    if (passed > target) return c.id;
+  int32_t chosen = -1;
+  for (uint32_t b = 0; chosen < 0; ++b) {
+    if (passed + weight_of(b) <= target) {
+      passed += weight_of(b);
+      continue;
+    }
+    each(b, [&](const Candidate& c) {
+      passed += c.weight;
+      if (passed > target) chosen = c.id;
+      return chosen < 0;
+    });
   }
+  return chosen;
 }
 
-Result<int32_t> Sampler::Sample(std::span<const float> logits) {
+Result<int32_t> Sampler::Sample(std::span<const float> logits) try {
   if (static_cast<int64_t>(logits.size()) < usable_vocab_) {
     return Status(Code::kBadInput,
                   fmt::format("{} logits given; the vocabulary has {} ids", logits.size(), usable_vocab_));
   }
-  Gather(logits);
-  if (candidates_.empty()) {
+  const float* const values = Values(logits);
+  const auto n = static_cast<size_t>(usable_vocab_);
+  const float highest = Highest(values, n);
+  if (highest == -Infinity()) {
     return Status(Code::kBadInput,
                   "no id is left to choose: every logit is NaN, -infinity or banned by logit_bias");
   }
   int32_t id = 0;
   if (options_.temperature == 0) {
-    // Ids ascend, and the first of equals stays: ties to the lower id.
-    id = std::max_element(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-           return Mutated(Mutation::kGreedyTieToTheHigher) ? a.value <= b.value : a.value < b.value;
-         })->id;
+    // Ties to the lower id.
+    for (size_t i = 0; i < n; ++i) {
+      if (values[i] != highest) continue;
+      id = static_cast<int32_t>(i);
+      if (!Mutated(Mutation::kGreedyTieToTheHigher)) break;
+    }
   } else {
-    id = Draw();
+    Rank(values, highest);
+    id = Draw(values);
   }
-  seen_[static_cast<size_t>(id)] = 1;
+  See(id);
   ++generated_[static_cast<size_t>(id)];
   return id;
+} catch (...) {
+  return NoRoomOrRethrow();
+}
+
+void Sampler::See(int32_t id) {
+  const auto i = static_cast<size_t>(id);
+  if (seen_[i]) return;
+  if (penalties_ &&
+      !std::binary_search(touched_.begin(), touched_.begin() + static_cast<ptrdiff_t>(biased_), id))
+    touched_.push_back(id);
+  seen_[i] = 1;
 }
 
 void Sampler::Observe(std::span<const int32_t> prompt) {
   for (const int32_t id : prompt) {
-    if (id >= 0 && id < usable_vocab_) seen_[static_cast<size_t>(id)] = 1;
+    if (id >= 0 && id < usable_vocab_) See(id);
   }
 }
 
@@ -190,6 +333,7 @@ void Sampler::Reset() {
   draws_ = 0;
   std::fill(generated_.begin(), generated_.end(), 0);
   std::fill(seen_.begin(), seen_.end(), 0);
+  touched_.resize(biased_);
 }
 
 }  // namespace glint

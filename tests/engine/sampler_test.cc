@@ -334,6 +334,112 @@ TEST(Sampler, PartialOrderingChangesNothing) {
   }
 }
 
+// docs/sampling.md step by step: everything sorted, one weight after the other.
+class Plain {
+ public:
+  Plain(SamplerOptions options, size_t vocab) : o_(std::move(options)), generated_(vocab), seen_(vocab) {}
+
+  int32_t Sample(std::vector<float> l) {
+    std::vector<float> bias(l.size());
+    for (const auto& [id, b] : o_.logit_bias) bias[static_cast<size_t>(id)] += b;
+    std::vector<int32_t> order;
+    for (size_t i = 0; i < l.size(); ++i) {
+      if (!o_.logit_bias.empty()) l[i] += bias[i];
+      if (seen_[i]) l[i] = l[i] > 0 ? l[i] / o_.repetition_penalty : l[i] * o_.repetition_penalty;
+      if (generated_[i] > 0) {
+        l[i] -= o_.presence_penalty;
+        l[i] -= o_.frequency_penalty * static_cast<float>(generated_[i]);
+      }
+      if (l[i] > -kInf) order.push_back(static_cast<int32_t>(i));
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return l[a] > l[b]; });
+    if (order.empty()) return -1;
+    int32_t chosen = order[0];
+    if (o_.temperature > 0) chosen = order[Draw(l, order)];
+    seen_[static_cast<size_t>(chosen)] = true;
+    ++generated_[static_cast<size_t>(chosen)];
+    return chosen;
+  }
+  void Observe(int32_t id) { seen_[static_cast<size_t>(id)] = true; }
+
+ private:
+  size_t Draw(const std::vector<float>& l, const std::vector<int32_t>& order) {
+    const float highest = l[order[0]];
+    const size_t k = o_.top_k == 0 ? order.size() : std::min(order.size(), static_cast<size_t>(o_.top_k));
+    std::vector<uint64_t> weights;
+    uint64_t total = 0;
+    for (size_t i = 0; i < k; ++i) {
+      const float x = l[order[i]];
+      weights.push_back(x == highest ? uint64_t{1} << 40
+                                     : static_cast<uint64_t>(Exp((x - highest) / o_.temperature) * 0x1p40f));
+      total += weights.back();
+    }
+    __extension__ using Wide = unsigned __int128;
+    const auto p = static_cast<uint64_t>(std::lround(std::ldexp(o_.top_p, 32)));
+    const auto need = static_cast<uint64_t>((Wide{total} * p + 0xffffffff) >> 32);
+    const auto least = static_cast<uint64_t>(o_.min_p * 0x1p40f);
+    uint64_t kept = 0;
+    for (size_t i = 0; i < k && kept < need && (i == 0 || weights[i] >= least); ++i) kept += weights[i];
+    const auto target = static_cast<uint64_t>(Wide{engine::Draw64(o_.seed, draws_++)} * kept >> 64);
+    size_t i = 0;
+    for (uint64_t passed = weights[0]; passed <= target; passed += weights[++i]) {
+    }
+    return i;
+  }
+
+  SamplerOptions o_;
+  std::vector<int> generated_;
+  std::vector<bool> seen_;
+  uint64_t draws_ = 0;
+};
+
+// Vocabularies around the sizes of a pass's pieces; rows that are flat, peaked, full of ties, of holes and of infinities.
+TEST(Sampler, DrawsAreThoseOfThePlainDefinition) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  const auto any = [&rng](auto... of) {
+    const std::common_type_t<decltype(of)...> list[] = {of...};
+    return list[rng() % sizeof...(of)];
+  };
+  for (int round = 0; round < 400; ++round) {
+    const size_t vocab = round % 50 == 0 ? 40000 : any(1, 2, 15, 16, 17, 100, 511, 512, 513, 1025, 3000);
+    SamplerOptions o;
+    o.temperature = any(1.0f, 1.0f, 0.0f, 0.7f, 1.3f, 100.0f, 1e-3f, 1e-30f, 1e30f, 1e-45f);
+    o.top_k = any(0, 0, 0, 1, 2, 40, 500, 100000);
+    o.top_p = any(1.0f, 1.0f, 0.95f, 0.5f, 0.01f, 1e-12f, 0.999999f);
+    o.min_p = any(0.0f, 0.0f, 0.05f, 0.5f, 1e-4f, 0.99f, 1e-13f);
+    o.repetition_penalty = any(1.0f, 1.0f, 1.3f, 0.8f);
+    o.presence_penalty = any(0.0f, 0.0f, 0.5f);
+    o.frequency_penalty = any(0.0f, 0.0f, 0.25f, -0.25f);
+    for (uint64_t i = rng() % 3; i > 0; --i)
+      o.logit_bias.emplace_back(static_cast<int32_t>(rng() % vocab), any(0.5f, -2.0f, -kInf, 30.0f));
+    o.seed = rng();
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << vocab << " ids, temperature "
+                                    << o.temperature << ", top-k " << o.top_k << ", top-p " << o.top_p
+                                    << ", min-p " << o.min_p);
+    auto sampler = Make(o, static_cast<int64_t>(vocab));
+    Plain plain(o, vocab);
+    for (int i = 0; i < 3; ++i) {
+      const auto id = static_cast<int32_t>(rng() % vocab);
+      sampler.Observe({&id, 1});
+      plain.Observe(id);
+    }
+    for (int draw = 0; draw < 8; ++draw) {
+      auto logits = RandomLogits(rng, vocab, any(0.0f, 1e-3f, 1.0f, 4.0f, 30.0f));
+      const float step = any(0.0f, 0.0f, 0.5f);
+      for (float& l : logits) {
+        if (step > 0) l = std::round(l / step) * step;
+        if (round % 5 == 1 && rng() % 4 == 0) l = any(kNan, -kInf, -0.0f, 1e38f, -1e38f);
+        if (round % 25 == 2 && rng() % 50 == 0) l = kInf;
+      }
+      const int32_t want = plain.Sample(logits);
+      const auto got = sampler.Sample(logits);
+      ASSERT_EQ(got.ok() ? *got : -1, want) << "draw " << draw;
+    }
+  }
+}
+
 TEST(Sampler, ResetStartsAnew) {
   std::mt19937_64 rng(5);
   const auto logits = RandomLogits(rng, 300, 1);
