@@ -20,6 +20,10 @@ enum class Code : uint8_t {
   kInternal,     // our own mistake
 };
 
+// Functions that return one of these, or a Result, throw nothing of their own: where the system gives no more memory they return kNoRoom. (A
+// function without one, that returns a string or a list by value, may throw std::bad_alloc as copying it would; and an exception of a
+// callback goes through.)
+//
 // Success, or a code and a message that says what was wrong, where (file, tensor, byte offset), and what would
 // be right. Cheap to move; an ok Status holds no memory.
 class [[nodiscard]] Status {

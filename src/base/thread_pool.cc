@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <fstream>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -80,11 +80,13 @@ struct ThreadPool::Impl {
   const std::function<void(size_t, size_t, int)>* fn = nullptr;
   uint32_t chunks = 0;
 
-  std::atomic<uint32_t> round{0};  // the loop's number; raised when its parts are filled
-  std::atomic<uint32_t> done{0};   // chunks finished (release: publishes what fn wrote)
+  std::atomic<uint32_t> round{0};   // the loop's number; raised when its parts are filled
+  std::atomic<uint32_t> done{0};    // chunks finished (release: publishes what fn wrote)
+  std::atomic<bool> failed{false};  // fn threw; `thrown` is whose thread set it first
+  std::exception_ptr thrown;
   std::atomic<bool> stop{false};
   bool spin = true;  // not where threads outnumber cores: a spinner would keep the worker from its core
-  std::vector<Part> parts;  // one per thread
+  std::vector<Part> parts;  // one per thread that was asked for
   std::vector<std::thread> workers;
 
   // Units (grains) of a part: [first, first + count).
@@ -99,7 +101,11 @@ struct ThreadPool::Impl {
     const size_t of = std::min(count, kChunks), chunk = of - left;
     const size_t begin = first + count * chunk / of, end = first + count * (chunk + 1) / of;
     const uint32_t all = chunks;
-    (*fn)(begin * grain, std::min(n, end * grain), worker);
+    try {
+      if (!failed.load(std::memory_order_relaxed)) (*fn)(begin * grain, std::min(n, end * grain), worker);
+    } catch (...) {
+      if (!failed.exchange(true, std::memory_order_relaxed)) thrown = std::current_exception();
+    }
     if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == all) done.notify_one();
   }
 
@@ -149,15 +155,15 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   const int others = std::max(threads, 1) - 1;
   impl_->spin = threads <= AvailableCores();
+  impl_->parts = std::vector<Part>(static_cast<size_t>(others) + 1);
   impl_->workers.reserve(static_cast<size_t>(others));
   try {
     for (int i = 0; i < others; ++i)
       impl_->workers.emplace_back([impl = impl_.get(), i] { impl->Work(i + 1); });
-  } catch (const std::system_error&) {
-    // The system refuses more threads: go on with those there are; results do not depend on their number.
+  } catch (const std::exception&) {
+    // The system refuses more threads, or the memory for one: go on with those there are; results do not depend on their number, and parts
+    // without a thread of their own are done by the others.
   }
-  impl_->parts =
-      std::vector<Part>(impl_->workers.size() + 1);  // no worker looks at them before the first loop
 }
 
 ThreadPool::~ThreadPool() {
@@ -177,6 +183,9 @@ void ThreadPool::ParallelFor(size_t n, size_t grain, const std::function<void(si
   impl_->Join(impl_->Publish(), 0);
   for (uint32_t done; (done = impl_->done.load(std::memory_order_acquire)) != impl_->chunks;)
     WaitWhile(impl_->done, done, impl_->spin);
+  if (!impl_->failed.load(std::memory_order_relaxed)) return;  // `done` ordered it
+  impl_->failed.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(impl_->thrown, nullptr));
 }
 
 int AvailableCores() {

@@ -23,7 +23,7 @@ class ThreadPool {
 
   // Calls fn(begin, end, worker) on disjoint ranges that cover [0, n), any number of times per worker; range bounds are
   // multiples of `grain` (but for n itself). worker is in [0, threads()) and names the calling thread: never in two calls at
-  // once. Returns when all are done. fn must not throw.
+  // once. Returns when all are done, and then throws what fn threw first on any thread; ranges not begun by then are left out.
   void ParallelFor(size_t n, size_t grain,
                    const std::function<void(size_t begin, size_t end, int worker)>& fn);
 

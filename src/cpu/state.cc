@@ -112,7 +112,11 @@ bool SequenceState::Line::Untouched(uint64_t since, int64_t below) const {
 }
 
 SequenceState::SequenceState(const StateLayout& layout, Pages pages, bool poison)
-    : layout_(layout), pages_(std::move(pages)), poison_(poison), id_(NextSerial()) {}
+    : layout_(layout), pages_(std::move(pages)), poison_(poison), id_(NextSerial()) {
+  // Going back must work where memory has run out.
+  constexpr size_t kMostCuts = 16;  // there are seldom more than two
+  for (Line* line : {&trunk_, &mtp_}) line->cuts.reserve(kMostCuts);
+}
 
 Result<std::unique_ptr<SequenceState>> SequenceState::Create(const StateLayout& layout, bool poison) {
   auto pages = Pages::Reserve(layout.bytes());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/no_room.h"
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
 #include "engine/model_impl.h"
@@ -111,7 +112,7 @@ Status CheckOptions(const ModelOptions& options) {
 
 }  // namespace
 
-Result<Model> WithOptions(const Model& model, const ModelOptions& options) {
+Result<Model> WithOptions(const Model& model, const ModelOptions& options) try {
   if (Status status = CheckOptions(options); !status.ok()) return status;
   if (options.mtp && !model.has_mtp()) {
     return Status(Code::kBadInput, model.impl()->data.origin + ": it was opened without its MTP block");
@@ -122,23 +123,29 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) {
   impl->usable_vocab = model.impl()->usable_vocab;
   impl->tokenizer_fingerprint = model.impl()->tokenizer_fingerprint;
   return Serve(std::move(impl), options);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 }  // namespace engine
 
-Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
+Result<Model> Model::Open(const std::string& path, const ModelOptions& options) try {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
   return engine::Finish(
       model::Load(path, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}), options);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
-Result<Model> Model::Synthetic(const std::string& spec, const ModelOptions& options) {
+Result<Model> Model::Synthetic(const std::string& spec, const ModelOptions& options) try {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
   return engine::Finish(
       model::LoadSynthetic(spec, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}),
       options);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 Model::Model(std::shared_ptr<engine::ModelImpl> impl) : impl_(std::move(impl)) {}

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/memory.h"
+#include "base/no_room.h"
 #include "engine/session_impl.h"
 
 namespace glint {
@@ -54,8 +55,14 @@ size_t RowsOf(LogitRows which, size_t tokens) {
 
 }  // namespace
 
+Status SessionImpl::LostStatus() {
+  return {Code::kNoRoom,
+          "memory ran out inside an earlier pass, and the state with it; rewind to a checkpoint, or reset"};
+}
+
 Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const float* hidden_in,
                          LogitRows which, float* logits, float* final_out) {
+  if (lost) return LostStatus();
   const int rows = static_cast<int>(ids.size());
   std::vector<int32_t> wanted(RowsOf(which, ids.size()));
   for (size_t i = 0; i < wanted.size(); ++i)
@@ -76,16 +83,25 @@ Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const fl
   const std::lock_guard lock(model->mutex);
   const auto plan = model->PlanFor(pass, rows, static_cast<bool>(observer));
   if (!plan.ok()) return plan.status();
+  // What a pass writes inside a block is forgotten with its rows; at a block's end it writes over what came before.
+  const int64_t block = model->data.hparams.block;
+  lost = segment.position / block != (segment.position + rows) / block;  // if an exception leaves here
+  Status status = Run(**plan, batch);
+  lost = false;
+  return status;
+}
+
+Status SessionImpl::Run(const plan::Plan& plan, const plan::Batch& batch) {
   if (timer) {
-    std::vector<plan::StepTime> times((*plan)->steps.size());
+    std::vector<plan::StepTime> times(plan.steps.size());
     double whole = 0;
-    Status status = model->backend->RunTimed(**plan, batch, times, &whole);
+    Status status = model->backend->RunTimed(plan, batch, times, &whole);
     if (status.ok()) timer(std::move(times), whole);
     return status;
   }
-  if (verifier == nullptr) return model->backend->Run(**plan, batch, observer);
+  if (verifier == nullptr) return model->backend->Run(plan, batch, observer);
   if (observer) return {Code::kInternal, "a session that checks every pass can't be observed"};
-  const auto found = verifier->Run(**plan, batch);
+  const auto found = verifier->Run(plan, batch);
   if (!found.ok()) return found.status();
   if (!*found) return {};
   return {Code::kInternal, "the check found a difference: " + plan::Describe(**found)};
@@ -126,12 +142,13 @@ int64_t SessionImpl::BlockStart() const {
 }
 
 Status SessionImpl::ReturnTo(int64_t position) {
-  if (position < BlockStart()) {
+  if (position < BlockStart() || lost) {
     const auto kept = std::find_if(checkpoints.rbegin(), checkpoints.rend(),
                                    [&](const Kept& k) { return k.mark->position() == position; });
     if (kept == checkpoints.rend())
       return {Code::kInternal, fmt::format("no checkpoint at position {}", position)};
     if (Status status = state->Return(*kept->mark); !status.ok()) return status;
+    lost = false;
   } else if (position < state->position()) {
     // MTP row p was made from token p + 1.
     const int64_t mtp =
@@ -155,10 +172,19 @@ int64_t ChunkRows(int64_t position, int64_t left, int64_t block) {
   return std::min(left, most - position % block);
 }
 
+// What memory it lacks is an error here, where a mark may bring the state back.
+Status TrunkPass(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, float* logits,
+                 float* final_out) try {
+  return s.Pass(plan::Pass::kTrunk, ids, nullptr, which, logits, final_out);
+} catch (...) {
+  return NoRoomOrRethrow();
+}
+
 Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std::span<float> logits,
               std::span<float> hidden, bool want_hidden,
               const std::function<bool(uint64_t, uint64_t)>& progress) {
   const auto& hp = s.model->data.hparams;
+  if (s.lost) return SessionImpl::LostStatus();
   if (Status status = CheckIds(ids, hp.vocab_size); !status.ok()) return status;
   if (Status status = CheckFloats("logits", logits.size(), RowsOf(which, ids.size()), hp.vocab_size);
       !status.ok()) {
@@ -193,13 +219,14 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
         return !stopped;
       };
     }
-    Status status = s.Pass(plan::Pass::kTrunk, part, nullptr, wants_logits ? which : LogitRows::kNone,
-                           logits_out, want_hidden ? hidden.data() + done * hp.hidden : nullptr);
+    Status status = TrunkPass(s, part, wants_logits ? which : LogitRows::kNone, logits_out,
+                              want_hidden ? hidden.data() + done * hp.hidden : nullptr);
     if (s.verifier != nullptr) s.verifier->progress = {};
     if (stopped) return status;
     if (!status.ok()) {
-      if (done > 0 && status.code() != Code::kDevice) {
+      if (before != nullptr && (done > 0 || s.lost) && status.code() != Code::kDevice) {
         if (Status back = s.state->Return(*before); !back.ok()) return back;
+        s.lost = false;
         s.tokens.resize(static_cast<size_t>(start));
       }
       return status;
@@ -223,7 +250,7 @@ uint64_t Session::MemoryNeeded(const Model& model, const SessionOptions& options
          SessionImpl::CheckBytes(*model.impl(), options);
 }
 
-Result<Session> Session::Create(const Model& model, const SessionOptions& options) {
+Result<Session> Session::Create(const Model& model, const SessionOptions& options) try {
   auto& shared = *model.impl();
   if (Status status = engine::CheckContext(shared, options.context); !status.ok()) return status;
   if (options.mtp && !model.has_mtp()) {
@@ -246,6 +273,8 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
   auto made = shared.backend->NewState(options.context, options.mtp);
   if (!made.ok()) return made.status();
   return Session(SessionImpl::Make(model.impl(), options, std::move(*made)));
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 Session::Session(std::unique_ptr<SessionImpl> impl) : impl_(std::move(impl)) {}
@@ -254,17 +283,21 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
 Status Session::Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
-                       const std::function<bool(uint64_t, uint64_t)>& progress) {
+                       const std::function<bool(uint64_t, uint64_t)>& progress) try {
   return engine::Append(*impl_, tokens, which, logits, {}, false, progress);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 Status Session::AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
-                                 std::span<float> hidden) {
+                                 std::span<float> hidden) try {
   return engine::Append(*impl_, tokens, which, logits, hidden, true, {});
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 Status Session::AppendMtp(std::span<const int32_t> next, std::span<const float> hidden,
-                          std::span<float> logits, std::span<float> hidden_out) {
+                          std::span<float> logits, std::span<float> hidden_out) try {
   SessionImpl& s = *impl_;
   const auto& hp = s.model->data.hparams;
   if (!s.options.mtp) return {Code::kBadInput, "this session was made without the MTP block"};
@@ -297,14 +330,19 @@ Status Session::AppendMtp(std::span<const int32_t> next, std::span<const float> 
     done += rows;
   }
   return {};
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
-Status Session::TruncateMtp(int64_t position) {
+Status Session::TruncateMtp(int64_t position) try {
   if (position < 0 || position > impl_->state->mtp_position()) {
     return {Code::kBadInput, fmt::format("the MTP block can't go to row {}: it has {} rows", position,
                                          impl_->state->mtp_position())};
   }
+  if (impl_->lost) return SessionImpl::LostStatus();
   return impl_->state->TruncateMtp(position);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 int64_t Session::position() const { return impl_->state->position(); }
@@ -317,14 +355,17 @@ uint64_t Session::memory_bytes() const {
   return bytes;
 }
 
-Result<CheckpointId> Session::Checkpoint() {
+Result<CheckpointId> Session::Checkpoint() try {
+  if (impl_->lost) return SessionImpl::LostStatus();
   auto mark = impl_->state->Mark();
   if (!mark.ok()) return mark.status();
   impl_->checkpoints.push_back({impl_->next_checkpoint, std::move(*mark)});
   return CheckpointId{impl_->next_checkpoint++};
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
-Status Session::Rewind(CheckpointId id) {
+Status Session::Rewind(CheckpointId id) try {
   auto& kept = impl_->checkpoints;
   const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& k) { return k.id == id.value; });
   if (found == kept.end()) {
@@ -334,16 +375,19 @@ Status Session::Rewind(CheckpointId id) {
                         id.value)};
   }
   if (Status status = impl_->state->Return(*found->mark); !status.ok()) return status;
+  impl_->lost = false;
   impl_->tokens.resize(static_cast<size_t>(found->mark->position()));
   kept.erase(found + 1, kept.end());
   return {};
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 void Session::Forget(CheckpointId id) {
   std::erase_if(impl_->checkpoints, [&](const auto& kept) { return kept.id == id.value; });
 }
 
-Status Session::RewindTo(int64_t position) {
+Status Session::RewindTo(int64_t position) try {
   const auto where = Rewindable();
   if (std::binary_search(where.begin(), where.end(), position)) return impl_->ReturnTo(position);
   const auto above = std::lower_bound(where.begin(), where.end(), position);
@@ -353,6 +397,8 @@ Status Session::RewindTo(int64_t position) {
   return {Code::kBadInput,
           fmt::format("the session (at {}) can't go to position {}: no state of it is kept; nearest are {}",
                       this->position(), position, nearest)};
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 std::vector<int64_t> Session::Rewindable() const {
@@ -360,13 +406,14 @@ std::vector<int64_t> Session::Rewindable() const {
   const int64_t block = impl_->BlockStart();
   for (const auto& kept : impl_->checkpoints) {
     const int64_t at = kept.mark->position();
-    if (at < block && (positions.empty() || positions.back() != at)) positions.push_back(at);
+    if ((at < block || impl_->lost) && (positions.empty() || positions.back() != at)) positions.push_back(at);
   }
-  for (int64_t p = block; p <= position(); ++p) positions.push_back(p);
+  for (int64_t p = block; p <= position() && !impl_->lost; ++p) positions.push_back(p);
   return positions;
 }
 
-Result<Session> Session::Fork() const {
+Result<Session> Session::Fork() const try {
+  if (impl_->lost) return SessionImpl::LostStatus();
   const uint64_t needed = impl_->state->bytes() + SessionImpl::CheckBytes(*impl_->model, impl_->options);
   const auto room = AvailableMemory();
   if (room.bytes < needed) {
@@ -378,10 +425,13 @@ Result<Session> Session::Fork() const {
   auto impl = SessionImpl::Make(impl_->model, impl_->options, std::move(*state));
   impl->tokens = impl_->tokens;
   return Session(std::move(impl));
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 void Session::Reset() {
   impl_->state->Clear();
+  impl_->lost = false;
   impl_->tokens.clear();
   impl_->checkpoints.clear();
 }

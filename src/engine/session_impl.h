@@ -23,6 +23,10 @@ struct SessionImpl {
   };
   std::vector<Kept> checkpoints;  // positions ascend, ids too
   uint64_t next_checkpoint = 1;
+  // Memory ran out inside a pass that leaves a block of the grid: the recurrent state may be that of no position. A checkpoint or Reset
+  // brings the sequence back; until then everything else is refused with LostStatus.
+  bool lost = false;
+  static Status LostStatus();
 
   // For instruments and tests: called after each step; plans then keep every slot apart. Not with `check`.
   plan::Observer observer;
@@ -33,6 +37,9 @@ struct SessionImpl {
   // One pass over rows that continue the sequence; the arguments are those of plan::Batch, already checked.
   Status Pass(plan::Pass pass, std::span<const int32_t> tokens, const float* hidden_in, LogitRows which,
               float* logits, float* final_out);
+
+  // A pass by its plan: timed, verified or neither.
+  Status Run(const plan::Plan& plan, const plan::Batch& batch);
 
   // Sets model, options and state, and what follows from them.
   static std::unique_ptr<SessionImpl> Make(std::shared_ptr<ModelImpl> model, const SessionOptions& options,

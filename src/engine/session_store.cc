@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mutation.h"
+#include "base/no_room.h"
 #include "base/printable.h"
 #include "engine/session_file.h"
 #include "engine/session_impl.h"
@@ -284,23 +285,28 @@ Result<Session> LoadSession(const Model& model, std::span<const std::byte> bytes
 }  // namespace engine
 
 Status Session::Save(const std::string& path, std::string_view attachment,
-                     const std::function<bool(uint64_t, uint64_t)>& progress) const {
+                     const std::function<bool(uint64_t, uint64_t)>& progress) const try {
   if (attachment.size() > engine::kAttachmentBytes) {
     return {Code::kBadInput, fmt::format("an attachment of {} bytes; {} are possible", attachment.size(),
                                          engine::kAttachmentBytes)};
   }
+  if (impl_->lost) return engine::SessionImpl::LostStatus();
   if (Status status = engine::CheckReplaced(path); !status.ok()) return status;
   auto file = AtomicFile::Create(path, impl_->model->data.files, 0600);
   if (!file.ok()) return file.status();
   return engine::Saver(*impl_, std::move(*file), progress).Save(attachment);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 Result<Session> Session::Load(const Model& model, const std::string& path, const SessionOptions& options,
                               std::string* attachment,
-                              const std::function<bool(uint64_t, uint64_t)>& progress) {
+                              const std::function<bool(uint64_t, uint64_t)>& progress) try {
   const auto file = MappedFile::Open(path);
   if (!file.ok()) return file.status();
   return engine::LoadSession(model, file->bytes(), path, options, attachment, progress);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 }  // namespace glint

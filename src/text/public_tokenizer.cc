@@ -1,6 +1,7 @@
 // include/glint/tokenizer.h on top of this layer.
 #include <fmt/core.h>
 
+#include "base/no_room.h"
 #include "glint/tokenizer.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -52,7 +53,7 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool parse_special
   return tokenizer_->Encode(text, parse_special);
 }
 
-Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool show_special) const {
+Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool show_special) const try {
   std::string out;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= size()) {
@@ -61,25 +62,31 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool show_sp
     if (Shown(*tokenizer_, ids[i], show_special)) out += tokenizer_->Bytes(ids[i]);
   }
   return out;
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 TextStream Tokenizer::Stream(bool show_special) const { return TextStream(tokenizer_, show_special); }
 
 Result<std::vector<ChatPart>> Tokenizer::RenderChat(std::span<const Message> messages,
-                                                    const ChatOptions& options) const {
+                                                    const ChatOptions& options) const try {
   if (chat_ == nullptr) {
     return Status(Code::kUnsupported,
                   "the model file's chat template is missing or not one that glint renders; give the prompt "
                   "as raw text");
   }
   return chat_->Render(messages, options);
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 Result<std::vector<int32_t>> Tokenizer::EncodeChat(std::span<const Message> messages,
-                                                   const ChatOptions& options) const {
+                                                   const ChatOptions& options) const try {
   const auto parts = RenderChat(messages, options);
   if (!parts.ok()) return parts.status();
   return tokenizer_->Encode(parts.value());
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 int32_t Tokenizer::size() const { return tokenizer_->usable(); }

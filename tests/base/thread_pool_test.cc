@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <stdexcept>
 #include <tuple>
 #include <vector>
 
@@ -72,6 +73,29 @@ TEST_P(Pool, OneLoopSeesTheWritesOfTheLast) {
     std::swap(a, b);
   }
   for (size_t k = 0; k < kN; ++k) EXPECT_EQ(a[k], (k + 17 * 2000) % kN + 2000);
+}
+
+// What one of the calls throws arrives at the caller, once nobody works any more; the pool is as good as before.
+TEST_P(Pool, AnExceptionReachesTheCaller) {
+  ThreadPool pool(GetParam());
+  for (const size_t bad : {0, 13, 99}) {
+    std::atomic<int> inside{0};
+    const auto loop = [&] {
+      pool.ParallelFor(100, 1, [&](size_t begin, size_t end, int) {
+        ++inside;
+        if (begin <= bad && bad < end) {
+          --inside;
+          throw std::runtime_error("from a range");
+        }
+        --inside;
+      });
+    };
+    EXPECT_THROW(loop(), std::runtime_error);
+    EXPECT_EQ(inside, 0);
+    std::atomic<size_t> covered{0};
+    pool.ParallelFor(100, 1, [&](size_t begin, size_t end, int) { covered += end - begin; });
+    EXPECT_EQ(covered, 100u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Pool, testing::Values(1, 2, 3, 4, 9));
