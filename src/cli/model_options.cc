@@ -8,6 +8,7 @@
 #include "cli/terminal.h"
 #include "cpu/backend.h"
 #include "engine/model_impl.h"
+#include "model/glm_flash/synthetic_spec.h"
 
 namespace glint::cli {
 namespace {
@@ -48,8 +49,10 @@ void ModelChoice::DeclareSource(Options& options) {
   options.Value("-m,--model", "PATH", &path,
                 "GGUF file (any shard of a set) or Hugging Face directory; without it $GLINT_MODEL or the "
                 "embedded model");
-  options.Value("--synthetic", "SPEC", &synthetic,
-                "Random weights of a named shape, e.g. glm-5.3-flash,layers=6,experts=16,recipe=q4_k");
+  options.Value(
+      "--synthetic", "SPEC", &synthetic,
+      "Random weights: SHAPE[,NAME=VALUE...], e.g. glm-5.3-flash,layers=6,experts=16,recipe=q4_k. " +
+          model::DescribeSyntheticSpec());
   options.Check([this]() -> Status {
     if (path && synthetic) return {Code::kBadInput, "give either --model or --synthetic, not both"};
     return {};

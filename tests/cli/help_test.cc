@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "model/glm_flash/recipe.h"
 #include "tests/cli/program.h"
 #include "tests/support/sanitizers.h"
 
@@ -37,6 +38,18 @@ TEST(Help, EveryCommandHasHelpWithExamples) {
       EXPECT_TRUE(Has(o.out, "Usage: glint " + command)) << o.out;
       EXPECT_TRUE(Has(o.out, "Examples:\n  ")) << o.out;
     }
+  }
+}
+
+TEST(Help, SyntheticModelsAreNamed) {
+  for (const char* command : {"run", "bench", "profile", "verify", "plan"}) {
+    std::string words;  // lines are broken anywhere between them
+    for (const char c : RunGlint({command, "--help"}).out)
+      if (c != '\n' && (c != ' ' || !words.ends_with(' '))) words += c;
+    for (const model::ShippedRecipe& recipe : model::ShippedRecipes())
+      EXPECT_TRUE(Has(words, std::string(recipe.name) + ", ")) << command << ": " << recipe.name;
+    for (const char* name : {"glm-5.3-flash (", "tiny (", "experts_used", "recipe", "iq3_xxs"})
+      EXPECT_TRUE(Has(words, name)) << command << ": " << name;
   }
 }
 

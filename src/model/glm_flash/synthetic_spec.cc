@@ -32,6 +32,14 @@ HParams Tiny() {
   return hp;
 }
 
+struct NamedShape {
+  std::string_view name, is;
+  HParams (*make)();
+  int64_t dense;  // leading layers with a dense FFN
+};
+constexpr NamedShape kShapes[] = {{"glm-5.3-flash", "as released", Released, 3},
+                                  {"tiny", "the same branches in a few megabytes", Tiny, 2}};
+
 struct Option {
   std::string_view name;
   void (*set)(HParams& hp, int64_t value);
@@ -76,15 +84,13 @@ Result<SyntheticSpec> ParseSynthetic(std::string_view spec) {
     return part;
   };
   const std::string_view shape = next();
-  HParams hp;
-  int64_t dense = 0;
-  if (shape == "glm-5.3-flash") {
-    hp = Released(), dense = 3;
-  } else if (shape == "tiny") {
-    hp = Tiny(), dense = 2;
-  } else {
+  const auto* const known = std::find_if(std::begin(kShapes), std::end(kShapes),
+                                         [&](const NamedShape& s) { return s.name == shape; });
+  if (known == std::end(kShapes)) {
     return Bad(fmt::format("unknown synthetic shape \"{}\"; there are glm-5.3-flash and tiny", shape));
   }
+  HParams hp = known->make();
+  int64_t dense = known->dense;
 
   uint64_t seed = 0;
   std::string_view recipe_name = "q8_0";
@@ -128,6 +134,15 @@ Result<SyntheticSpec> ParseSynthetic(std::string_view spec) {
   hp.block = GridBlock(hp.index_kpool);
   if (const Status s = Check(hp); !s.ok()) return Bad(fmt::format("synthetic model: {}", s.message()));
   return SyntheticSpec{std::move(hp), *recipe, seed};
+}
+
+std::string DescribeSyntheticSpec() {
+  std::string shapes, recipes;
+  for (const NamedShape& shape : kShapes)
+    shapes += fmt::format("{}{} ({})", shapes.empty() ? "" : ", ", shape.name, shape.is);
+  for (const ShippedRecipe& recipe : ShippedRecipes()) recipes += fmt::format("{}, ", recipe.name);
+  return fmt::format("Shapes: {}. Options: {}. Recipes: {}or a type: {}.", shapes, OptionNames(), recipes,
+                     quant::RunnableNames());
 }
 
 }  // namespace glint::model

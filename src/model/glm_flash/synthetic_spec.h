@@ -21,5 +21,7 @@ struct SyntheticSpec {
 // expert_ffn (shared experts too), experts, experts_used, topk, kpool, context, seed, recipe (default q8_0).
 // Anything else is kBadInput with the list of what there is.
 Result<SyntheticSpec> ParseSynthetic(std::string_view spec);
+// Shapes, options and recipes that there are, in a sentence each: for who must write one.
+std::string DescribeSyntheticSpec();
 
 }  // namespace glint::model
