@@ -53,7 +53,7 @@ Status Answer::Finish() {
 }
 
 Status Answer::Switch(bool thinking) {
-  const Status status = Emit(stream_->Finish());
+  Status status = Emit(stream_->Finish());
   if (!status.ok()) return status;
   stream_.emplace(tokenizer_.Stream());
   thinking_ = thinking;

@@ -206,7 +206,7 @@ Status Chat::LoadOnCommand(const std::string& path) {
 }
 
 Status Chat::Save(const std::string& path) {
-  const Status status =
+  Status status =
       SaveSessionFile(session_, path, {.conversation = true, .messages = messages_, .effort = effort_});
   if (status.ok() && !Ours(path)) ours_.push_back(path);
   if (status.ok() && editor_.interactive())
@@ -311,7 +311,7 @@ Status Chat::Answer(const std::string& message) {
   };
   auto made = Generate(session_, *sampler, model_.vocab_size(), prompt, options,
                        [&](int32_t id) { return answer.Push(id); });
-  const Status finished = answer.Finish();
+  Status finished = answer.Finish();
   if (!made.ok()) return made.status();
   if (!finished.ok()) return finished;
 

@@ -69,7 +69,7 @@ std::string Help(const CLI::App& app, const std::string& notes, const std::vecto
   std::string out = app.get_description() + "\n\n" + usage + "\n";
   if (!arguments.empty()) out += "\nArguments:\n" + arguments;
   std::rotate(groups.begin(), groups.begin() + 1, groups.end());  // --help is declared first and shown last
-  for (const auto& [title, lines] : groups) out += "\n" + title + ":\n" + lines;
+  for (const auto& [title, lines] : groups) out += fmt::format("\n{}:\n{}", title, lines);
   for (size_t begin = 0; begin < notes.size();) {
     const size_t end = std::min(notes.find('\n', begin), notes.size());
     if (begin == 0) out += '\n';
@@ -166,7 +166,7 @@ struct Options::Impl {
       const std::string meant = Nearest(name, LongNames());
       return fmt::format("unknown option {}{}", name, meant.empty() ? "" : "; did you mean " + meant + "?");
     }
-    const std::string what = error.what();
+    std::string what = error.what();
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
       return fmt::format("option {} needs a value", what.substr(0, what.find(':')));
     }
@@ -174,7 +174,7 @@ struct Options::Impl {
   }
 };
 
-Options::Options(std::string command, std::string summary)
+Options::Options(std::string command, const std::string& summary)
     : impl_(std::make_unique<Impl>(std::move(command), summary)) {
   impl_->app.set_help_flag("-h,--help", "Show this text")->group("Other options");
 }

@@ -18,7 +18,7 @@ namespace glint::cli {
 class Options {
  public:
   // `command` as typed, e.g. "glint run"; `summary` is one sentence.
-  Options(std::string command, std::string summary);
+  Options(std::string command, const std::string& summary);
   ~Options();
   Options(const Options&) = delete;
   Options& operator=(const Options&) = delete;

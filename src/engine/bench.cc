@@ -316,6 +316,7 @@ std::vector<int> BlockOrder(int arms, int block) {
   }
   const int first = firsts[static_cast<size_t>(block % arms)];
   std::vector<int> order;
+  order.reserve(2 * static_cast<size_t>(arms));
   for (int i = 0; i < arms; ++i) order.push_back((first + i) % arms);
   for (int i = arms; i-- > 0;) order.push_back((first + i) % arms);
   return order;

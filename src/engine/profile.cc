@@ -224,7 +224,7 @@ class Measurement {
       (*experts)[static_cast<size_t>(view.step.layer)] =
           static_cast<double>(std::count(chosen.begin(), chosen.end(), true));
     };
-    const Status status = session_->Append(ids, LogitRows::kNone, {});
+    Status status = session_->Append(ids, LogitRows::kNone, {});
     session_->impl().observer = nullptr;
     if (!status.ok()) return status;
     return session_->Rewind(start_);
@@ -248,7 +248,7 @@ class Measurement {
       const double seconds = std::accumulate(warm->begin(), warm->end(), 0.0);
       phase.repetitions = static_cast<int>(std::clamp(kEnough / seconds, double{kFewest}, double{kMost}));
     }
-    const auto total = static_cast<uint64_t>(2 * phase.repetitions);
+    const auto total = 2 * static_cast<uint64_t>(phase.repetitions);
     const Progress progress = Report("timing " + phase.name);
     std::vector<std::vector<plan::PassTimes>> timed(static_cast<size_t>(phase.repetitions));
     std::vector<std::vector<double>> untimed;

@@ -22,6 +22,7 @@ std::string Join(std::span<const Stage> stages) {
 
 std::vector<Stage> AllStages() {
   std::vector<Stage> stages;
+  stages.reserve(static_cast<size_t>(Stage::kCount));
   for (int i = 0; i < static_cast<int>(Stage::kCount); ++i) stages.push_back(static_cast<Stage>(i));
   return stages;
 }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -83,7 +84,8 @@ class Runner {
     const float* const want = reference_.data() + p * vocab_;
     if (std::memcmp(want, logits_.data(), vocab_ * sizeof(float)) == 0) return {};
     size_t at = 0;
-    while (std::memcmp(want + at, logits_.data() + at, sizeof(float)) == 0) ++at;
+    const auto bits = [](float x) { return std::bit_cast<uint32_t>(x); };
+    while (bits(want[at]) == bits(logits_[at])) ++at;
     return {Code::kInternal, fmt::format("the logits changed: pass {}, entry {} is {:.9g} and was {:.9g}", p,
                                          at, logits_[at], want[at])};
   }
