@@ -426,7 +426,7 @@ TEST(Sampler, DrawsAreThoseOfThePlainDefinition) {
       plain.Observe(id);
     }
     for (int draw = 0; draw < 8; ++draw) {
-      auto logits = RandomLogits(rng, vocab, any(0.0f, 1e-3f, 1.0f, 4.0f, 30.0f));
+      auto logits = RandomLogits(rng, vocab, any(1e-30f, 1e-3f, 1.0f, 4.0f, 30.0f));
       const float step = any(0.0f, 0.0f, 0.5f);
       for (float& l : logits) {
         if (step > 0) l = std::round(l / step) * step;
