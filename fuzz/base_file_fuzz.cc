@@ -35,8 +35,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   hasher.AddBytes(std::span(bytes).first(kHash));
   hasher.AddBytes(std::span(bytes).subspan(kHash + 8, kHeader - kHash - 8));
   Put(bytes, kHash, hasher.Value().low);
-  Put(bytes, kHeader + 8, size - kHeader - kSectionHead);
-  Put(bytes, kHeader + 16, glint::Hash64(std::span(bytes).subspan(kHeader + kSectionHead)));
+  for (size_t at = kHeader; size - at >= kSectionHead;) {
+    const size_t begin = at + kSectionHead;
+    uint64_t length = 0;
+    std::memcpy(&length, &bytes[at + 8], sizeof length);
+    // One that reaches beyond the end, or leaves no room for another, becomes the last.
+    if (length > size - begin || size - begin - length < kSectionHead) length = size - begin;
+    Put(bytes, at + 8, length);
+    Put(bytes, at + 16, glint::Hash64(std::span(bytes).subspan(begin, static_cast<size_t>(length))));
+    at = begin + static_cast<size_t>(length);
+  }
   ReadAll(bytes);
   return 0;
 }

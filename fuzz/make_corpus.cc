@@ -1,13 +1,16 @@
-// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,session}. Usage: make_corpus DIRECTORY
+// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,session,imatrix,base_file,recipe}. Usage: make_corpus DIRECTORY
 // (gguf and safetensors start from the files of tests/data/files.)
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "engine/base_file.h"
 #include "fuzz/session_model.h"
 #include "fuzz/small_tokenizer.h"
 #include "gguf/writer.h"
 #include "glint/session.h"
+#include "model/glm_flash/recipe.h"
+#include "model/imatrix.h"
 #include "text/gguf_tokenizer.h"
 
 namespace {
@@ -121,6 +124,53 @@ bool WriteSessions(const fs::path& to) {
   return true;
 }
 
+bool WriteImatrix(const fs::path& to) {
+  fs::create_directories(to / "imatrix");
+  model::ImportanceMatrix matrix;
+  matrix.datasets = {"a.txt"};
+  matrix.chunks = 2;
+  matrix.chunk_tokens = 64;
+  matrix.Add("blk.0.attn_q.weight", {.columns = 4, .matrices = 1, .mean = {1, 0, 2, 3}, .counts = {128}});
+  matrix.Add("blk.1.ffn_up_exps.weight",
+             {.columns = 2, .matrices = 3, .mean = {1, 2, 0, 0, 5, 0.5f}, .counts = {100, 0, 28}});
+  fs::remove(to / "imatrix/two");
+  return Check(matrix.Write((to / "imatrix/two").string(), {}));
+}
+
+// Of a row and of some.
+bool WriteBases(const fs::path& to) {
+  fs::create_directories(to / "base_file");
+  for (const uint64_t vocab : {uint64_t{5}, uint64_t{300}}) {
+    engine::BaseHeader header;
+    header.model = header.tokenizer = header.text = "00112233445566778899aabbccddeeff";
+    header.tokens = 20;
+    header.vocab = vocab;
+    header.windows = {.context = 8, .stride = 4, .first = 1};
+    header.rows = vocab == 5 ? 3 : 7;
+    const std::string path = (to / "base_file" / std::to_string(vocab)).string();
+    fs::remove(path);
+    auto writer = engine::BaseWriter::Create(path, header, {});
+    if (!Check(writer.status())) return false;
+    for (uint64_t row = 0; row < header.rows; ++row) {
+      std::vector<float> logits(static_cast<size_t>(vocab));
+      for (size_t i = 0; i < logits.size(); ++i)
+        logits[i] = static_cast<float>((7 * i + 3 * row) % 11) - (i % 5 == 4 ? 40.0f : 0.0f);
+      if (!Check(writer->Add(logits))) return false;
+    }
+    if (!Check(writer->Commit())) return false;
+  }
+  return true;
+}
+
+void WriteRecipes(const fs::path& to) {
+  for (const model::ShippedRecipe& recipe : model::ShippedRecipes())
+    Write(to / "recipe" / std::string(recipe.name), std::string(recipe.text));
+  Write(to / "recipe/all_forms",
+        "vectors = keep # norms\nrole:mtp & role:experts = q4_k\nblk.{0-2,45}.ffn_down_exps = q6_k\n"
+        "*.ssm_? = f16\nfallback = q5_0, f16\n* = iq2_s\n");
+  Write(to / "recipe/pattern", "bl?*.w\nblk.12.ffn.w");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -129,5 +179,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   WriteConversations(argv[1]);
-  return WriteTokenizers(argv[1]) && WriteSessions(argv[1]) ? 0 : 1;
+  WriteRecipes(argv[1]);
+  const bool written =
+      WriteTokenizers(argv[1]) && WriteSessions(argv[1]) && WriteImatrix(argv[1]) && WriteBases(argv[1]);
+  return written ? 0 : 1;
 }

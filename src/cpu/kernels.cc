@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(GLINT_NO_SIMD)
 #include <cpuid.h>
 
 #include "cpu/kernels_x86.h"
@@ -13,7 +13,7 @@
 namespace glint::cpu {
 
 // __builtin_cpu_supports also asks whether the system saves the registers.
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(GLINT_NO_SIMD)
 namespace {
 
 // clang 14 knows no such name. Its registers are AVX's, so the system's part is asked for with that. Asked once: the instruction traps in a

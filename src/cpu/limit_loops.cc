@@ -58,7 +58,7 @@ const LimitLoops& ScalarLimitLoops() {
 }
 
 const LimitLoops& BestLimitLoops() {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(GLINT_NO_SIMD)
   if (Avx512Kernels() != nullptr) return kAvx512LimitLoops;
   if (Avx2Kernels() != nullptr) return kAvx2LimitLoops;
 #elif defined(__aarch64__)

@@ -12,7 +12,7 @@ constexpr FitKernels kPlainTable = FitLoops<4>::Table("plain");
 
 const FitKernels& PlainFitKernels() { return kPlainTable; }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(GLINT_NO_SIMD)
 // __builtin_cpu_supports also asks whether the system saves the registers. The files are built with more than is asked here, but
 // use no more: products and sums are never contracted, and nothing of them is in 16 bits.
 const FitKernels* Avx2FitKernels() {
