@@ -55,10 +55,13 @@ struct IQ4_XS {
     Block b{};
     const ScaledBlock<kWeights, kUnit> scaled(in, importance);
     if (scaled.largest != 0) {
-      Iq4Fit fitted[kUnits];
-      for (size_t u = 0; u < kUnits; ++u)
+      Iq4Fit fitted[kUnits],
+          counted[kUnits];  // units that cost next to nothing have no say in the super scale
+      for (size_t u = 0; u < kUnits; ++u) {
         fitted[u] = FitIq4(scaled.x + u * kUnit, scaled.w + u * kUnit, kUnit);
-      float d = Super(fitted), least = std::numeric_limits<float>::infinity();
+        if (scaled.Counts(u * kUnit)) counted[u] = fitted[u];
+      }
+      float d = Super(counted), least = std::numeric_limits<float>::infinity();
       for (int round = 0; round < 3; ++round) {
         const uint16_t half = round == 0 ? scaled.ReachingHalf(d) : scaled.Half(d);
         const float step = scaled.Step(half);

@@ -174,9 +174,12 @@ struct OddScaleUnits {
   // b.largest is not 0.
   template <class Search>
   OddScaleUnits(const Scaled& b, float factor, ScaleLadder ladder, const Search& search) {
-    Fitted fitted[kUnits];
-    for (size_t u = 0; u < kUnits; ++u) fitted[u] = Fit(b, u, ladder, search);
-    float d = Super(fitted) / factor, least = std::numeric_limits<float>::infinity();
+    Fitted fitted[kUnits], counted[kUnits];  // units that cost next to nothing have no say in the super scale
+    for (size_t u = 0; u < kUnits; ++u) {
+      fitted[u] = Fit(b, u, ladder, search);
+      if (b.Counts(u * kUnit)) counted[u] = fitted[u];
+    }
+    float d = Super(counted) / factor, least = std::numeric_limits<float>::infinity();
     for (int round = 0; round < kRounds; ++round) {
       OddScaleUnits tried;
       tried.super = round == 0 ? b.ReachingHalf(d) : b.Half(d);

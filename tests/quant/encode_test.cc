@@ -219,6 +219,25 @@ TEST_P(Encoder, ZeroImportanceIsNoLicence) {
 }
 
 // Any finite weights with any importance: patterns of bits, so that zeros, subnormal and huge numbers lie side by side.
+// Scales that units share are for those whose errors count: large weights of no importance must not make the others coarser.
+TEST_P(Encoder, UnitsOfNoImportanceLeaveTheOthersAlone) {
+  const Format& format = *GetParam();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  constexpr size_t kBlock = 256, kIdle = 32;  // whole units of every format
+  double usual = 0, beside_large = 0;
+  for (size_t repeat = 0; repeat < 8; ++repeat) {
+    Floats x = Weights(Shape::kNormal, 1, kBlock, rng), w(kBlock, 1);
+    const size_t at = repeat * kIdle;
+    std::fill_n(w.begin() + static_cast<long>(at), kIdle, 0.0f);
+    usual += Error(x, RoundTrip(format, x, w), w);
+    for (size_t i = at; i < at + kIdle; ++i) x[i] *= 100;
+    beside_large += Error(x, RoundTrip(format, x, w), w);
+  }
+  EXPECT_LE(beside_large, 1.001 * usual) << format.name;
+}
+
 TEST_P(Encoder, AnythingFiniteDecodesToSomethingFinite) {
   const Format& format = *GetParam();
   const uint64_t seed = std::random_device{}();
