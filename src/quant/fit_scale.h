@@ -11,10 +11,10 @@
 namespace glint::quant {
 
 // First guesses: the largest magnitude gets the code `high` (in either sign, `low` too where it is another), and codes around it from
-// `first` to `last` times that; each improved by least squares.
+// `first` to `last` times that, `sets` times kFitLanes of them; each improved by least squares.
 struct ScaleGuesses {
   float first, last;
-  int rounds;
+  int rounds, sets = 1;
 };
 
 // Of n weights, some of whose importance is not 0.
@@ -23,12 +23,14 @@ inline float FitScale(const float* x, const float* w, size_t n, int low, int hig
   if (largest < 0x1p-60f) return 0;
   const FitKernels& kernels = BestFitKernels();
   float best = 0, least = 0;
-  for (const float sign : {1.0f, -1.0f}) {
+  const size_t count = static_cast<size_t>(guesses.sets) * kFitLanes;
+  const float stride = (guesses.last - guesses.first) / static_cast<float>(count - 1);
+  for (size_t guess = 0; guess < 2 * count; guess += kFitLanes) {  // the second half: of the other sign
+    const float sign = guess < count ? 1.0f : -1.0f;
     float inverse[kFitLanes], loss[kFitLanes], scale[kFitLanes];
-    const float stride = (guesses.last - guesses.first) / static_cast<float>(kFitLanes - 1);
     for (size_t l = 0; l < kFitLanes; ++l)
-      inverse[l] =
-          sign * static_cast<float>(high) * (guesses.first + stride * static_cast<float>(l)) / largest;
+      inverse[l] = sign * static_cast<float>(high) *
+                   (guesses.first + stride * static_cast<float>(guess % count + l)) / largest;
     kernels.scale(x, w, n, static_cast<float>(low), static_cast<float>(high), guesses.rounds, inverse, loss,
                   scale);
     const size_t at = Least16(loss);

@@ -36,7 +36,7 @@ struct Q4_0 {
   static void Encode(const float* in, const float* importance, std::byte* out) {
     Block b;
     int8_t code[kWeights];
-    b.scale = EncodeScale<kWeights>(in, importance, -8, 7, {0.8f, 1.6f, 3}, code);
+    b.scale = EncodeScale<kWeights>(in, importance, -8, 7, {0.7f, 2.0f, 2, 2}, code);
     for (size_t i = 0; i < 16; ++i) b.code[i] = static_cast<uint8_t>((code[i] + 8) | (code[i + 16] + 8) << 4);
     std::memcpy(out, &b, kBytes);
   }

@@ -39,7 +39,7 @@ struct Q5_0 {
   static void Encode(const float* in, const float* importance, std::byte* out) {
     Block b{};
     int8_t signed_code[kWeights];
-    b.scale = EncodeScale<kWeights>(in, importance, -16, 15, {0.85f, 1.5f, 3}, signed_code);
+    b.scale = EncodeScale<kWeights>(in, importance, -16, 15, {0.7f, 2.0f, 2, 2}, signed_code);
     for (size_t i = 0; i < kWeights; ++i) {
       const int code = signed_code[i] + 16;
       b.low[i % 16] = static_cast<uint8_t>(b.low[i % 16] | (code & 15) << (i < 16 ? 0 : 4));

@@ -319,7 +319,7 @@ TEST(Encode, NoWorseThanTheReferencePackage) {
   EXPECT_GE(compared, 8);  // q4_0, q4_1, q5_0, q5_1, q8_0, tq1_0, tq2_0, mxfp4
 }
 
-// Blocks with one scale, against every scale there is, in double: the best within 3 %, in the sum over 24 blocks; exactly the best
+// Blocks with one scale, against every scale there is, in double: the best within 1 %, in the sum over 24 blocks; exactly the best
 // where the search tries all powers of two there could be. Q8_0 is not here: it uses no scale at which a weight is out of reach.
 TEST(Encode, OneScaleIsNearlyTheBestOfAll) {
   const uint64_t seed = std::random_device{}();
@@ -331,8 +331,8 @@ TEST(Encode, OneScaleIsNearlyTheBestOfAll) {
     double limit;
   };
   constexpr double kFp4[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-  for (const Case& c : {Case{Type::kQ4_0, 32, 1.06},
-                        {Type::kQ5_0, 32, 1.06},
+  for (const Case& c : {Case{Type::kQ4_0, 32, 1.01},
+                        {Type::kQ5_0, 32, 1.01},
                         {Type::kTQ2_0, 256, 1.0001},
                         {Type::kMXFP4, 32, 1.00001},
                         {Type::kNVFP4, 16, 1.005}}) {

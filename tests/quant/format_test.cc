@@ -128,6 +128,33 @@ double ZeroBecomes(Type type) {
   }
 }
 
+// How much larger a weight may become where a block holds but one value and zeros, as a part of it: linear codes reach it within the
+// rounding of scales; a grid may have no point of equal coordinates with the others small.
+double Overshoot(Type type) {
+  switch (type) {
+    case Type::kIQ1_S:
+    case Type::kIQ1_M:
+    case Type::kIQ4_NL:
+    case Type::kIQ4_XS:
+      return 0.03;
+    case Type::kIQ2_XXS:
+      return 0.41;
+    case Type::kIQ2_XS:
+    case Type::kIQ2_S:
+      return 0.12;
+    case Type::kIQ3_XXS:
+      return 0.25;
+    case Type::kIQ3_S:
+      return 0.26;
+    case Type::kMXFP4:
+      return 0.143;  // scales are powers of two: 5.25 lies between 4 and 6, and twice it between 8 and 12
+    case Type::kNVFP4:
+      return 0.02;
+    default:
+      return 0.01;
+  }
+}
+
 TEST_P(EncodableFormat, EncodesSpecialBlocks) {
   const Format& format = *GetParam();
   const std::vector<float> zeros(256);
@@ -138,7 +165,7 @@ TEST_P(EncodableFormat, EncodesSpecialBlocks) {
       std::fill_n(x.begin(), count, value);
       for (const float v : Encode(format, x).decoded) {
         ASSERT_TRUE(std::isfinite(v)) << value;
-        ASSERT_LE(std::fabs(v), (1.2 + ZeroBecomes(format.type)) * std::fabs(value) + 1e-7);
+        ASSERT_LE(std::fabs(v), (1 + Overshoot(format.type)) * std::fabs(value) + 1e-7);
         ASSERT_GE(v / value, -ZeroBecomes(format.type));
       }
     }
