@@ -135,7 +135,10 @@ class Comparer {
     out.bytes_a = in_a.bytes, out.bytes_b = in_b.bytes;
     if (in_a.ne != in_b.ne)
       out.incomparable = fmt::format("shapes {} and {}", Shape(in_a), Shape(in_b));
-    else if (!a.Runnable() || !b.Runnable())
+    else if (in_a.type == in_b.type && !a.Runnable() && in_a.bytes > 0)
+      out.same = std::memcmp(in_a.data, in_b.data, static_cast<size_t>(in_a.bytes)) == 0;
+    if (out.same) return Report(in_a.bytes);
+    if (out.incomparable.empty() && (!a.Runnable() || !b.Runnable()))
       out.incomparable =
           fmt::format("weights of {} can not be decoded", (a.Runnable() ? out.type_b : out.type_a));
     if (!out.incomparable.empty()) return Report(in_a.bytes);
