@@ -27,7 +27,8 @@ enum class Role : uint8_t {
   kOther,
   kCount
 };
-std::string_view Name(Role role);
+std::string_view Name(Role role);      // for people: "routed experts"
+std::string_view RuleName(Role role);  // in recipes: "experts"
 
 struct CensusTensor {
   std::string name;  // GGUF name, dialect A spelling

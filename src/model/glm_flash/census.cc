@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <unordered_map>
@@ -20,6 +21,27 @@
 
 namespace glint::model {
 namespace {
+
+struct RoleNames {
+  std::string_view rule, title;
+};
+// By Role.
+constexpr std::array<RoleNames, static_cast<size_t>(Role::kCount)> kRoleNames = {{
+    {"embedding", "embedding"},
+    {"head", "head"},
+    {"norm", "norms"},
+    {"hc", "hyper-connections"},
+    {"kda", "kda"},
+    {"dsa", "dsa"},
+    {"indexer", "indexer"},
+    {"dense", "dense ffn"},
+    {"router", "router"},
+    {"shared", "shared experts"},
+    {"experts", "routed experts"},
+    {"mtp", "mtp"},
+    {"other", "other"},
+}};
+static_assert(!kRoleNames.back().rule.empty(), "names for each");
 
 // What one decoded token reads: one embedding row, the chosen experts, all of anything else; nothing of the MTP block.
 uint64_t PerToken(const HParams& hp, const Tensor& tensor, uint64_t bytes) {
@@ -115,39 +137,8 @@ Result<Census> OfHf(const std::string& directory) {
 
 }  // namespace
 
-std::string_view Name(Role role) {
-  switch (role) {
-    case Role::kEmbedding:
-      return "embedding";
-    case Role::kHead:
-      return "head";
-    case Role::kNorm:
-      return "norms";
-    case Role::kHc:
-      return "hyper-connections";
-    case Role::kKda:
-      return "kda";
-    case Role::kDsa:
-      return "dsa";
-    case Role::kIndexer:
-      return "indexer";
-    case Role::kDense:
-      return "dense ffn";
-    case Role::kRouter:
-      return "router";
-    case Role::kShared:
-      return "shared experts";
-    case Role::kExperts:
-      return "routed experts";
-    case Role::kMtp:
-      return "mtp";
-    case Role::kOther:
-      return "other";
-    case Role::kCount:
-      break;
-  }
-  return "other";
-}
+std::string_view Name(Role role) { return kRoleNames[static_cast<size_t>(role)].title; }
+std::string_view RuleName(Role role) { return kRoleNames[static_cast<size_t>(role)].rule; }
 
 Result<Census> TakeCensus(const std::string& path) {
   std::error_code error;

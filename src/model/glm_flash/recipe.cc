@@ -147,40 +147,6 @@ RecipeSubject SubjectOf(const Tensor& tensor, std::string_view name, int64_t mtp
 
 }  // namespace
 
-std::string_view RuleName(Role role) {
-  switch (role) {
-    case Role::kEmbedding:
-      return "embedding";
-    case Role::kHead:
-      return "head";
-    case Role::kNorm:
-      return "norm";
-    case Role::kHc:
-      return "hc";
-    case Role::kKda:
-      return "kda";
-    case Role::kDsa:
-      return "dsa";
-    case Role::kIndexer:
-      return "indexer";
-    case Role::kDense:
-      return "dense";
-    case Role::kRouter:
-      return "router";
-    case Role::kShared:
-      return "shared";
-    case Role::kExperts:
-      return "experts";
-    case Role::kMtp:
-      return "mtp";
-    case Role::kOther:
-      return "other";
-    case Role::kCount:
-      break;
-  }
-  return "";
-}
-
 bool MatchesPattern(std::string_view pattern, std::string_view text) {
   return Matcher(pattern, text).From(0, 0);
 }

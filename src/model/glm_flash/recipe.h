@@ -36,9 +36,6 @@ struct RecipeSubject {
   quant::Type present = quant::Type::kF32;  // its type now
 };
 
-// Names of rules: "kda", "experts", ...; empty for kCount.
-std::string_view RuleName(Role role);
-
 class Recipe {
  public:
   // `where` names the text in messages ("my.recipe: line 3: ...").
