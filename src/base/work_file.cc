@@ -17,10 +17,18 @@
 
 namespace glint {
 
-Result<WorkFile> WorkFile::Open(const std::string& path) {
+Result<WorkFile> WorkFile::Open(const std::string& path) { return Open(path, O_CREAT); }
+
+Status WorkFile::CheckFree(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 && errno == ENOENT) return {};
+  return Open(path, 0).status();
+}
+
+Result<WorkFile> WorkFile::Open(const std::string& path, int flags) {
   WorkFile file;
   file.path_ = path;
-  file.fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0666);
+  file.fd_ = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | flags, 0666);
   if (file.fd_ < 0) return SystemError(path, "cannot be made or opened");
   struct stat status {};
   if (fstat(file.fd_, &status) != 0) return SystemError(path, "cannot be examined");

@@ -13,6 +13,8 @@ class WorkFile {
  public:
   // Opens `path`, or makes it; symlinks are not followed. kBadInput if another process works on it, or it is no regular file.
   static Result<WorkFile> Open(const std::string& path);
+  // What Open would refuse, without making the file: a file that does not exist is free.
+  static Status CheckFree(const std::string& path);
   WorkFile(WorkFile&& other) noexcept;
   WorkFile& operator=(WorkFile&& other) noexcept;
   ~WorkFile();
@@ -31,6 +33,7 @@ class WorkFile {
 
  private:
   WorkFile() = default;
+  static Result<WorkFile> Open(const std::string& path, int flags);
   int fd_ = -1;
   std::string path_;
 };

@@ -7,11 +7,11 @@
 #include <memory>
 
 #include "base/file.h"
-#include "base/printable.h"
 #include "cli/interrupt.h"
 #include "cli/json_writer.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/recipe_option.h"
 #include "cli/subcommand.h"
 #include "cli/terminal.h"
 #include "cli/units.h"
@@ -25,21 +25,6 @@ struct QuantizeChoice {
   uint64_t shard_bytes = 0;
   bool dry = false, force = false, restart = false;
 };
-
-// A shipped recipe by name, or a file.
-Result<model::Recipe> ReadRecipe(const std::string& name) {
-  for (const model::ShippedRecipe& shipped : model::ShippedRecipes())
-    if (shipped.name == name) return model::Recipe::Read(shipped.text, shipped.name);
-  constexpr uint64_t kLongest = uint64_t{1} << 20;
-  const auto text = ReadFile(name, kLongest);
-  if (text.ok()) return model::Recipe::Read(*text, Printable(name));
-  if (text.status().code() != Code::kNotFound) return text.status();
-  std::string names;
-  for (const model::ShippedRecipe& shipped : model::ShippedRecipes())
-    names += (names.empty() ? "" : ", ") + std::string(shipped.name);
-  return Status(Code::kNotFound, fmt::format("{}; nor is it the name of a recipe that comes with glint: {}",
-                                             text.status().message(), names));
-}
 
 Result<int> ShowRecipe(const std::string& name) {
   if (name == "list") {
@@ -131,6 +116,7 @@ Result<int> Quantize(const QuantizeChoice& o) {
   model::QuantizeOptions options;
   options.importance = importance ? &*importance : nullptr;
   options.importance_path = o.imatrix.value_or("");
+  if (o.recipe) options.inputs.push_back(*o.recipe);
   options.shard_bytes = o.shard_bytes;
   options.replace = o.force;
   options.restart = o.restart;
@@ -149,8 +135,8 @@ Result<int> Quantize(const QuantizeChoice& o) {
   const Status printed = Print(Table(*report, o.dry));
   if (!printed.ok()) return printed;
   for (const std::string& note : report->notes) PrintError("note: " + TerminalText(note) + "\n");
-  if (report->taken_over > 0)
-    PrintError(fmt::format("{} tensors were there from an earlier run\n", Grouped(report->taken_over)));
+  if (report->taken_over_bytes > 0)
+    PrintError(fmt::format("{} were there from an earlier run\n", Bytes(report->taken_over_bytes)));
   PrintError(fmt::format(
       "{}{}{}: {} tensors, {}\n", o.dry ? "would write " : "", TerminalText(report->paths.front()),
       report->paths.size() > 1 ? fmt::format(" and {} more", report->paths.size() - 1) : "",
@@ -174,7 +160,7 @@ Work DeclareQuantize(Options& options) {
   options.Value("--imatrix", "FILE", &o->imatrix,
                 "Importance of input channels (glint imatrix), so that errors fall where they cost least");
   options.Value("--split-size", "SIZE", &o->split,
-                "Write a set of files of at most this much tensor data each: 40G, 500M");
+                "Write a set of files of at most this size each: 40G, 500M");
   options.Value("--report", "FILE", &o->report, "Write types, bytes and errors of every tensor as JSON");
   options.Flag("--dry-run", &o->dry, "Check all that could fail, weights included, and write nothing");
   options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never an input)");

@@ -19,7 +19,7 @@ struct CopyChoice {
   std::optional<std::string> size;
   std::optional<int64_t> tensors;
   uint64_t shard_bytes = 0;
-  bool force = false, restart = false;
+  bool force = false, restart = false, dry = false;
 };
 
 Result<int> Copy(const CopyChoice& o, const char* doing) {
@@ -31,6 +31,7 @@ Result<int> Copy(const CopyChoice& o, const char* doing) {
   options.shard_tensors = static_cast<uint64_t>(o.tensors.value_or(0));
   options.replace = o.force;
   options.restart = o.restart;
+  options.dry = o.dry;
   options.progress = bar.Callback();
   const auto made = gguf::Copy(*file, o.out, options);
   bar.Finish();
@@ -39,14 +40,15 @@ Result<int> Copy(const CopyChoice& o, const char* doing) {
   for (const std::string& path : made->paths) text += path + "\n";
   const Status printed = Print(TerminalText(text));
   if (!printed.ok()) return printed;
-  PrintError(fmt::format("{} file{}, {} tensors, {}\n", Grouped(made->paths.size()),
-                         made->paths.size() == 1 ? "" : "s", Grouped(file->tensors().size()),
-                         Bytes(made->bytes)));
+  PrintError(fmt::format("{}{} file{}, {} tensors, {}\n", o.dry ? "would write " : "",
+                         Grouped(made->paths.size()), made->paths.size() == 1 ? "" : "s",
+                         Grouped(file->tensors().size()), Bytes(made->bytes)));
   return 0;
 }
 
 void DeclareCommon(Options& options, const std::shared_ptr<CopyChoice>& o) {
   options.Flag("--force", &o->force, "Replace files that are there (never an input)");
+  options.Flag("--dry-run", &o->dry, "Check all that could fail, and write nothing");
   options.Flag("--restart", &o->restart, "Throw away what an unfinished run has left");
 }
 
@@ -73,7 +75,7 @@ Work DeclareSplit(Options& options) {
   auto o = std::make_shared<CopyChoice>();
   options.RequiredPositional("IN.gguf", &o->in, "The model, any file of a set; only read");
   options.RequiredPositional("OUT.gguf", &o->out, "Names the set: OUT-00001-of-00003.gguf, ...");
-  options.Value("--split-size", "SIZE", &o->size, "At most this much tensor data in a file: 40G, 500M");
+  options.Value("--split-size", "SIZE", &o->size, "The largest file: 40G, 500M");
   options.Value("--split-tensors", "N", &o->tensors, 1, INT32_MAX, "At most N tensors in a file");
   DeclareCommon(options, o);
   options.Notes(kNotes);

@@ -1,11 +1,13 @@
 #include "gguf/copy.h"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/printable.h"
 
 namespace glint::gguf {
 namespace {
@@ -20,26 +22,33 @@ std::span<const std::byte> DataOf(const TensorInfo& tensor) {
 
 void CopyKeys(const File& from, Writer& to) {
   for (const auto& [key, value] : from.metadata())
-    if (!key.starts_with("split.") && key != "general.alignment") to.Set(key, value);
+    if (!key.starts_with("split.")) to.Set(key, value);
 }
 
-void CopyTensor(const TensorInfo& from, Writer& to) {
+Status CopyTensor(const File& file, const TensorInfo& from, Writer& to) {
+  if (from.bytes == 0)
+    return {
+        Code::kUnsupported,
+        fmt::format("{}: {} is of type number {}, whose size is not known, so its data can not be copied",
+                    Printable(file.paths()[static_cast<size_t>(from.file)]), Quoted(from.name), from.type)};
   const std::vector<uint64_t> ne(from.ne.begin(), from.ne.begin() + std::clamp(from.dims, 1, 4));
-  to.AddTensor(from.name, from.type, ne, from.bytes, [&from](const Writer::Sink& sink) -> Status {
+  to.AddLongTensor(from.name, from.type, ne, from.bytes, [&from](uint64_t begin, const Writer::Sink& sink) {
     const auto data = DataOf(from);
-    for (size_t at = 0; at < data.size(); at += kPiece) {
+    for (size_t at = static_cast<size_t>(begin); at < data.size(); at += kPiece) {
       const auto piece = data.subspan(at, std::min(kPiece, data.size() - at));
       if (Status s = sink(piece); !s.ok()) return s;
       MappedFile::Release(piece);
     }
-    return {};
+    return Status();
   });
+  return {};
 }
 
 Result<Writer::SetSummary> Copy(const File& from, const std::string& path, Writer::SetOptions options) {
   Writer writer;
   CopyKeys(from, writer);
-  for (const TensorInfo& tensor : from.tensors()) CopyTensor(tensor, writer);
+  for (const TensorInfo& tensor : from.tensors())
+    if (Status s = CopyTensor(from, tensor, writer); !s.ok()) return s;
   options.identity = "copy of " + Fingerprint(from);
   options.inputs = from.paths();
   return writer.WriteSet(path, options);

@@ -7,10 +7,11 @@
 
 namespace glint::gguf {
 
-// All keys but those that say how a file lies on the disk (split.*, general.alignment).
+// All keys but those that say how a file lies on the disk (split.*).
 void CopyKeys(const File& from, Writer& to);
-// The tensor as it is, a piece at a time; pages that were read are given back. `from` must outlive the writing.
-void CopyTensor(const TensorInfo& from, Writer& to);
+// The tensor, one of `file`, as it is, a piece at a time; pages that were read are given back. `file` must outlive the writing.
+// kUnsupported for a type whose size is not known.
+Status CopyTensor(const File& file, const TensorInfo& from, Writer& to);
 Result<Writer::SetSummary> Copy(const File& from, const std::string& path, Writer::SetOptions options);
 
 // A hash that is cheap to take and changes with a set of files: sizes and times of change, names, types, shapes and samples of

@@ -1,5 +1,6 @@
 // Writer::WriteSet: files of many gigabytes, made in hours, by processes that may be killed.
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,17 +8,19 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/printable.h"
 #include "base/work_file.h"
+#include "gguf/shard.h"
 #include "gguf/writer.h"
 
 namespace glint::gguf {
 namespace {
 
-constexpr std::string_view kFirstWord = "glint-journal-1";
+constexpr std::string_view kFirstWord = "glint-journal-2";
 constexpr std::string_view kSealed = "sealed";  // all tensors are on the disk; only names are missing
 
 std::span<const std::byte> AsBytes(std::string_view text) {
@@ -26,16 +29,44 @@ std::span<const std::byte> AsBytes(std::string_view text) {
 
 std::string LineHash(std::string_view line) { return fmt::format("{:016x}", Hash64(AsBytes(line))); }
 
-// What an earlier run has done: lines "WORDS HASH-OF-WORDS", of which the first bad one ends the journal.
+// What an earlier run has done: lines "WORDS HASH-OF-WORDS", of which the first bad one ends the journal. A line of a tensor is
+// "INDEX BEGIN END HASH-OF-THESE-BYTES NOTE"; pieces follow each other, and one that was made again drops those after it.
 struct Journal {
   std::string identity;
-  struct Done {
-    std::string hash, line;
+  struct Piece {
+    uint64_t end;  // in the tensor; begins where the one before it ends
+    std::string hash, note;
   };
-  std::map<size_t, Done> done;  // by tensor
+  std::map<size_t, std::vector<Piece>> done;  // by tensor
   bool sealed = false;
   uint64_t good_bytes = 0;  // up to the end of the last good line
 };
+
+// Takes the text up to a space from the front of `rest`, and the space.
+std::string_view TakeWord(std::string_view& rest) {
+  const size_t space = std::min(rest.find(' '), rest.size());
+  const std::string_view word = rest.substr(0, space);
+  rest.remove_prefix(std::min(space + 1, rest.size()));
+  return word;
+}
+
+bool TakeNumber(std::string_view& rest, uint64_t& out) {
+  const std::string_view word = TakeWord(rest);
+  const auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), out);
+  return error == std::errc() && last == word.data() + word.size();
+}
+
+// False if the line is none of a tensor, or of a piece that does not follow another.
+bool AddPiece(std::string_view words, Journal& journal) {
+  uint64_t index = 0, begin = 0, end = 0;
+  if (!TakeNumber(words, index) || !TakeNumber(words, begin) || !TakeNumber(words, end)) return false;
+  auto& pieces = journal.done[static_cast<size_t>(index)];
+  while (!pieces.empty() && pieces.back().end > begin) pieces.pop_back();
+  if (begin != (pieces.empty() ? 0 : pieces.back().end) || end < begin) return false;
+  const std::string_view hash = TakeWord(words);
+  pieces.push_back({end, std::string(hash), std::string(words)});
+  return true;
+}
 
 Journal ParseJournal(std::string_view text) {
   Journal journal;
@@ -46,21 +77,14 @@ Journal ParseJournal(std::string_view text) {
     const std::string_view whole = text.substr(begin, end - begin);
     const std::string_view words = whole.substr(0, whole.size() - kHash - 1);
     if (whole.substr(words.size() + 1) != LineHash(words)) break;
-    const size_t space = std::min(words.find(' '), words.size());
-    const std::string_view first = words.substr(0, space),
-                           rest = words.substr(std::min(space + 1, words.size()));
     if (begin == 0) {
-      if (first != kFirstWord) break;
+      std::string_view rest = words;
+      if (TakeWord(rest) != kFirstWord) break;
       journal.identity = rest;
-    } else if (first == kSealed) {
+    } else if (words == kSealed) {
       journal.sealed = true;
-    } else {
-      size_t index = 0;
-      const auto [last, error] = std::from_chars(first.data(), first.data() + first.size(), index);
-      const size_t cut = std::min(rest.find(' '), rest.size());
-      if (error != std::errc() || last != first.data() + first.size()) break;
-      journal.done[index] = {std::string(rest.substr(0, cut)),
-                             std::string(rest.substr(std::min(cut + 1, rest.size())))};
+    } else if (!AddPiece(words, journal)) {
+      break;
     }
     begin = end + 1;
     journal.good_bytes = begin;
@@ -86,7 +110,7 @@ class SetRun {
     if (Status s = CheckDestinations(); !s.ok()) return s;
     if (Status s = ReadJournal(); !s.ok()) return s;
     if (Status s = CheckRoom(); !s.ok()) return s;
-    Status status = options_.dry ? ProduceAll() : Make();
+    Status status = options_.dry ? DryRun() : Make();
     if (!status.ok() && !interrupted_ && !journal_.sealed) RemoveAll();
     if (!status.ok()) return status;
     Writer::SetSummary summary;
@@ -95,6 +119,7 @@ class SetRun {
       summary.bytes += shard.bytes();
     }
     summary.taken_over = taken_over_;
+    summary.taken_over_bytes = taken_over_bytes_;
     return summary;
   }
 
@@ -110,21 +135,75 @@ class SetRun {
     std::string part() const { return target + ".part"; }
   };
 
-  // Which tensors go into which file, and the headers.
-  Status Lay() {
-    const auto& tensors = writer_.tensors_;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool full = !shards_.empty() && shards_.back().count > 0 &&
-                        ((options_.shard_bytes > 0 && shard_sum_ + tensors[i].bytes > options_.shard_bytes) ||
-                         (options_.shard_tensors > 0 && shards_.back().count >= options_.shard_tensors));
-      if (shards_.empty() || full) {
-        shards_.emplace_back().first = i;
-        shard_sum_ = 0;
-      }
-      ++shards_.back().count;
-      shard_sum_ += tensors[i].bytes;
+  // The keys of one file.
+  Writer KeysOf(size_t shard, bool set) const {
+    Writer keys;
+    keys.alignment_ = writer_.alignment_;
+    for (const Writer::Entry& entry : writer_.entries_)
+      if (shard == 0 || entry.key == "general.alignment") keys.entries_.push_back(entry);
+    if (set) {
+      keys.SetU16("split.no", static_cast<uint16_t>(shard));
+      keys.SetU16("split.count", static_cast<uint16_t>(shards_.size()));
+      keys.SetI32("split.tensors.count", static_cast<int32_t>(writer_.tensors_.size()));
     }
-    if (shards_.empty()) shards_.emplace_back();
+    return keys;
+  }
+
+  // How large a file grows.
+  struct Size {
+    uint64_t header, alignment, data = 0;
+    uint64_t With(const Writer::Pending& tensor) const {
+      return Padded(header + Writer::EntryBytes(tensor)) + data + Padded(tensor.bytes);
+    }
+    void Add(const Writer::Pending& tensor) {
+      header += Writer::EntryBytes(tensor);
+      data += Padded(tensor.bytes);
+    }
+    uint64_t bytes() const { return Padded(header) + data; }
+    uint64_t Padded(uint64_t n) const { return (n + alignment - 1) / alignment * alignment; }
+  };
+  Size Empty(size_t shard, bool set) const {
+    constexpr uint64_t kStart = 24;  // magic, version, numbers of tensors and keys
+    return {kStart + KeysOf(shard, set).KeyBytes(), writer_.alignment_};
+  }
+
+  // Which tensors go into which file.
+  Status Cut() {
+    const auto& tensors = writer_.tensors_;
+    const uint64_t most_bytes = options_.shard_bytes > 0 ? options_.shard_bytes : UINT64_MAX;
+    const uint64_t most_tensors = options_.shard_tensors > 0 ? options_.shard_tensors : UINT64_MAX;
+    Size all = Empty(0, false);
+    for (const Writer::Pending& tensor : tensors) all.Add(tensor);
+    shards_.emplace_back();
+    if (all.bytes() <= most_bytes && tensors.size() <= most_tensors) {
+      shards_.back().count = tensors.size();
+      return {};
+    }
+    const auto too_large = [&](std::string_view what, uint64_t bytes) {
+      return Status(Code::kBadInput,
+                    fmt::format("{}: {} make a file of {} bytes, and files may have {}; allow {} at least",
+                                Printable(path_), what, bytes, most_bytes, bytes));
+    };
+    Size size = Empty(0, true);
+    if (size.bytes() > most_bytes) return too_large("all keys", size.bytes());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (size.With(tensors[i]) > most_bytes || shards_.back().count >= most_tensors) {
+        // The first file may have no tensor: published sets are like that.
+        size = Empty(shards_.size(), true);
+        shards_.emplace_back().first = i;
+        if (size.With(tensors[i]) > most_bytes)
+          return too_large(Quoted(tensors[i].name) + " and its header", size.With(tensors[i]));
+      }
+      size.Add(tensors[i]);
+      ++shards_.back().count;
+    }
+    return {};
+  }
+
+  // Files, their names and headers.
+  Status Lay() {
+    if (!ValidAlignment(writer_.alignment_)) return writer_.Header(path_, {}, nullptr).status();
+    if (Status s = Cut(); !s.ok()) return s;
     if (shards_.size() == 1) {
       const auto named = SplitPaths(path_);
       if (!named.ok()) return named.status();
@@ -150,15 +229,8 @@ class SetRun {
       auto target = FollowLinks(shard.path);
       if (!target.ok()) return target.status();
       shard.target = std::move(*target);
-      Writer keys;
-      if (i == 0) keys.entries_ = writer_.entries_;
-      if (set) {
-        keys.SetU16("split.no", static_cast<uint16_t>(i));
-        keys.SetU16("split.count", static_cast<uint16_t>(shards_.size()));
-        keys.SetI32("split.tensors.count", static_cast<int32_t>(tensors.size()));
-      }
-      auto header = Writer::Header(shard.path, keys.entries_,
-                                   std::span(tensors).subspan(shard.first, shard.count), &shard.data_bytes);
+      auto header = KeysOf(i, set).Header(
+          shard.path, std::span(writer_.tensors_).subspan(shard.first, shard.count), &shard.data_bytes);
       if (!header.ok()) return header.status();
       shard.header = std::move(*header);
       hasher.AddBytes(shard.header);
@@ -168,10 +240,13 @@ class SetRun {
   }
 
   Status CheckDestinations() const {
-    const std::string directory = DirectoryOf(shards_.front().target);
-    if (access(directory.c_str(), F_OK) != 0) return SystemError(directory, "directory cannot be opened");
-    if (access(directory.c_str(), W_OK | X_OK) != 0)
-      return SystemError(directory, "no file can be made in this directory");
+    std::set<std::string> directories{DirectoryOf(journal_path_)};  // more than one where names are links
+    for (const Shard& shard : shards_) directories.insert(DirectoryOf(shard.target));
+    for (const std::string& directory : directories) {
+      if (access(directory.c_str(), F_OK) != 0) return SystemError(directory, "directory cannot be opened");
+      if (access(directory.c_str(), W_OK | X_OK) != 0)
+        return SystemError(directory, "no file can be made in this directory");
+    }
     std::vector<std::string> outputs{journal_path_};
     for (const Shard& shard : shards_) outputs.insert(outputs.end(), {shard.path, shard.part()});
     for (const std::string& output : outputs) {
@@ -187,8 +262,7 @@ class SetRun {
       const auto text = ReadFile(journal_path_, kLargest);
       if (!text.ok()) return text.status();
       journal_ = ParseJournal(*text);
-      const bool empty =
-          journal_.identity.empty() && text->size() < kFirstWord.size();  // killed in its first moment
+      const bool empty = kFirstWord.starts_with(*text);  // killed in its first moment
       if (journal_.identity != identity_ && !empty && !options_.restart) {
         return {
             Code::kBadInput,
@@ -224,18 +298,46 @@ class SetRun {
   }
 
   Status CheckRoom() const {
-    uint64_t needed = 0;
+    struct Disk {
+      uint64_t needed = 0, room = 0;
+    };
+    std::map<dev_t, Disk> disks;
+    rlimit largest{RLIM_INFINITY, RLIM_INFINITY};
+    getrlimit(RLIMIT_FSIZE, &largest);
     for (const Shard& shard : shards_) {
+      if (shard.bytes() > largest.rlim_cur)
+        return {Code::kNoRoom,
+                fmt::format("{}: needs {} bytes, and this process may write files of {} at most (ulimit -f)",
+                            Printable(shard.path), shard.bytes(), largest.rlim_cur)};
       struct stat status {};
       constexpr uint64_t kBlock = 512;  // st_blocks counts these
       const bool there = stat(shard.part().c_str(), &status) == 0;
       const uint64_t has = there ? static_cast<uint64_t>(status.st_blocks) * kBlock : 0;
-      needed += shard.bytes() - std::min(has, shard.bytes());
+      const std::string directory = DirectoryOf(shard.target);
+      if (stat(directory.c_str(), &status) != 0) return SystemError(directory, "cannot be examined");
+      Disk& disk = disks[status.st_dev];
+      disk.needed += shard.bytes() - std::min(has, shard.bytes());
+      disk.room = DiskRoom(shard.target);
     }
-    const uint64_t room = DiskRoom(shards_.front().target);
-    if (journal_.sealed || needed <= room) return {};
-    return {Code::kNoRoom,
-            fmt::format("{}: needs {} bytes more on the disk, {} are free", Printable(path_), needed, room)};
+    for (const auto& [device, disk] : disks) {
+      if (disk.needed <= disk.room || journal_.sealed) continue;
+      return {Code::kNoRoom, fmt::format("{}: needs {} bytes more on the disk, {} are free", Printable(path_),
+                                         disk.needed, disk.room)};
+    }
+    return {};
+  }
+
+  // What opening these files would fail with, without making them.
+  Status CheckFree() const {
+    if (Status s = WorkFile::CheckFree(journal_path_); !s.ok()) return s;
+    for (const Shard& shard : shards_)
+      if (Status s = WorkFile::CheckFree(shard.part()); !s.ok()) return s;
+    return {};
+  }
+
+  Status DryRun() {
+    Status status = CheckFree();
+    return status.ok() && !journal_.sealed ? ProduceAll() : status;
   }
 
   Status Make() {
@@ -245,9 +347,12 @@ class SetRun {
     const bool fresh = journal_.identity.empty();
     if (Status s = journal_file_->Resize(journal_.good_bytes); !s.ok()) return s;
     if (journal_.sealed) {
-      taken_over_ = journal_.done.size();
-      for (const auto& [index, done] : journal_.done)
-        if (options_.recall && index < writer_.tensors_.size()) options_.recall(index, done.line);
+      for (const auto& [index, pieces] : journal_.done) {
+        if (index >= writer_.tensors_.size() || pieces.empty()) continue;
+        ++taken_over_;
+        taken_over_bytes_ += pieces.back().end;
+        if (options_.recall) options_.recall(index, pieces.back().note);
+      }
       return NameAll();
     }
     for (Shard& shard : shards_) {
@@ -282,61 +387,82 @@ class SetRun {
       uint64_t offset = shard.header.size();
       for (size_t i = shard.first; i < shard.first + shard.count; ++i) {
         const Writer::Pending& tensor = writer_.tensors_[i];
-        bool there = false;
-        if (Status s = TakeOver(i, shard, offset, &there); !s.ok()) return s;
-        if (!there) {
-          if (Status s = Produce(i, shard, offset, done, total); !s.ok()) return s;
+        const auto from = TakeOver(i, shard, offset);
+        if (from != tensor.bytes) {
+          if (Status s = Produce(i, shard, offset, from.value_or(0), done, total); !s.ok()) return s;
         }
         done += tensor.bytes;
         if (Status s = Report(done, total); !s.ok()) return s;
-        offset += (tensor.bytes + kAlignment - 1) / kAlignment * kAlignment;
+        offset += (tensor.bytes + writer_.alignment_ - 1) / writer_.alignment_ * writer_.alignment_;
       }
     }
     return {};
   }
 
-  // Whether an earlier run made the tensor and its bytes are still so.
-  Status TakeOver(size_t index, const Shard& shard, uint64_t offset, bool* there) {
+  // How many of the tensor's bytes an earlier run made, and are still as it left them; none: not a piece of it.
+  std::optional<uint64_t> TakeOver(size_t index, const Shard& shard, uint64_t offset) {
     const auto found = journal_.done.find(index);
-    if (found == journal_.done.end() || options_.dry) return {};
-    Hasher hasher;
-    std::vector<std::byte> buffer(size_t{1} << 20);
-    for (uint64_t left = writer_.tensors_[index].bytes; left > 0;) {
-      const std::span piece =
-          std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(left, buffer.size())));
-      if (!shard.file->ReadAt(offset, piece).ok()) return {};
-      hasher.AddBytes(piece);
-      offset += piece.size();
-      left -= piece.size();
+    if (found == journal_.done.end() || options_.dry) return std::nullopt;
+    const Writer::Pending& tensor = writer_.tensors_[index];
+    const Journal::Piece* last = nullptr;
+    uint64_t from = 0;
+    for (const Journal::Piece& piece : found->second) {
+      if (piece.end > tensor.bytes || HashOf(shard, offset + from, piece.end - from) != piece.hash) break;
+      last = &piece;
+      from = piece.end;
     }
-    *there = Hex(hasher.Value()) == found->second.hash;
-    if (!*there) return {};
-    ++taken_over_;
-    if (options_.recall) options_.recall(index, found->second.line);
-    return {};
+    if (last == nullptr || (from < tensor.bytes && !tensor.resumable)) return std::nullopt;
+    if (options_.recall) options_.recall(index, last->note);
+    if (from == tensor.bytes) ++taken_over_;
+    taken_over_bytes_ += from;
+    return from;
   }
 
-  Status Produce(size_t index, Shard& shard, uint64_t offset, uint64_t done, uint64_t total) {
-    const Writer::Pending& tensor = writer_.tensors_[index];
+  // Of bytes on the disk; empty if they are not there.
+  std::string HashOf(const Shard& shard, uint64_t offset, uint64_t bytes) const {
     Hasher hasher;
-    uint64_t at = 0;
+    std::vector<std::byte> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, uint64_t{1} << 20)));
+    while (bytes > 0) {
+      const std::span piece =
+          std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(bytes, buffer.size())));
+      if (!shard.file->ReadAt(offset, piece).ok()) return "";
+      hasher.AddBytes(piece);
+      offset += piece.size();
+      bytes -= piece.size();
+    }
+    return Hex(hasher.Value());
+  }
+
+  Status Produce(size_t index, Shard& shard, uint64_t offset, uint64_t from, uint64_t done, uint64_t total) {
+    const Writer::Pending& tensor = writer_.tensors_[index];
+    std::optional<Hasher> hasher{std::in_place};
+    uint64_t at = from, noted = from;
     const auto wrong = [&](std::string_view what) {
       return Status(Code::kInternal, fmt::format("{}: tensor {}: {} (it has {} bytes)", Printable(path_),
                                                  Quoted(tensor.name), what, tensor.bytes));
+    };
+    const auto note = [&] {
+      const std::string line = options_.remember ? options_.remember(index) : "";
+      const Status status = Note(fmt::format("{} {} {} {} {}", index, noted, at, Hex(hasher->Value()), line));
+      hasher.emplace();
+      noted = at;
+      return status;
     };
     const Writer::Sink sink = [&](std::span<const std::byte> bytes) -> Status {
       if (options_.dry) return Report(done, total);
       if (bytes.size() > tensor.bytes - at) return wrong("gives more bytes than it has");
       if (Status s = shard.file->WriteAt(offset + at, bytes); !s.ok()) return s;
-      hasher.AddBytes(bytes);
+      hasher->AddBytes(bytes);
       at += bytes.size();
+      if (tensor.resumable && at - noted >= options_.piece_bytes && at < tensor.bytes) {
+        if (Status s = note(); !s.ok()) return s;
+      }
       return Report(done + at, total);
     };
-    if (Status s = tensor.produce(sink); !s.ok()) return s;
+    if (Status s = tensor.produce(from, sink); !s.ok()) return s;
     if (options_.dry) return {};
     if (at != tensor.bytes) return wrong(fmt::format("gave {}", at));
-    const std::string line = options_.remember ? options_.remember(index) : "";
-    return Note(fmt::format("{} {} {}", index, Hex(hasher.Value()), line));
+    return note();
   }
 
   Status NameAll() {
@@ -384,11 +510,11 @@ class SetRun {
   const std::string path_, journal_path_;
   const Writer::SetOptions& options_;
   std::vector<Shard> shards_;
-  uint64_t shard_sum_ = 0;
   std::string identity_;
   Journal journal_;
   std::optional<WorkFile> journal_file_;
   size_t taken_over_ = 0;
+  uint64_t taken_over_bytes_ = 0;
   bool interrupted_ = false;
 };
 

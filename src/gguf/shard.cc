@@ -175,7 +175,7 @@ class HeaderReader {
     in_.Enter("key 'general.alignment'");
     if (!AsUint(*value, alignment)) {
       in_.Fail(Code::kBadFile, in_.at(), fmt::format("is of type {}; wanted is u32", Name(value->kind)));
-    } else if (!std::has_single_bit(alignment) || alignment < 8 || alignment > (uint64_t{1} << 30)) {
+    } else if (!ValidAlignment(alignment)) {
       in_.Fail(Code::kBadFile, in_.at(),
                fmt::format("is {}; it must be a power of two from 8 to 2^30", alignment));
     }
@@ -336,6 +336,10 @@ bool AsUint(const Value& value, uint64_t& out) {
   if (i == nullptr || *i < 0) return false;
   out = static_cast<uint64_t>(*i);
   return true;
+}
+
+bool ValidAlignment(uint64_t alignment) {
+  return std::has_single_bit(alignment) && alignment >= 8 && alignment <= (uint64_t{1} << 30);
 }
 
 const Value* Shard::Find(std::string_view key) const {

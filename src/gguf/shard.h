@@ -19,6 +19,8 @@ struct Shard {
 
 Result<Shard> ReadShard(const MappedFile& file, BlockSizeOf block_size);
 
+// Whether general.alignment may have this value.
+bool ValidAlignment(uint64_t alignment);
 // The value as an unsigned number, if it is an integer that fits.
 bool AsUint(const Value& value, uint64_t& out);
 

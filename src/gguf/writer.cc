@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/printable.h"
+#include "gguf/shard.h"
 
 namespace glint::gguf {
 namespace {
@@ -21,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 
 // llama.cpp keeps names in 64 bytes with a NUL.
 constexpr size_t kMaxWrittenName = 63;
+constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
 void PutNumber(Bytes& out, T value) {
@@ -94,7 +96,10 @@ void PutValue(Bytes& out, const Value& value) {
 
 }  // namespace
 
-void Writer::SetU32(const std::string& key, uint32_t value) { Put(key, Number(Kind::kU32, value)); }
+void Writer::SetU32(const std::string& key, uint32_t value) {
+  if (key == kAlignmentKey) alignment_ = value;
+  Put(key, Number(Kind::kU32, value));
+}
 void Writer::SetU16(const std::string& key, uint16_t value) { Put(key, Number(Kind::kU16, value)); }
 void Writer::SetI32(const std::string& key, int32_t value) { Put(key, Number(Kind::kI32, value)); }
 void Writer::SetU64(const std::string& key, uint64_t value) { Put(key, Number(Kind::kU64, value)); }
@@ -130,6 +135,7 @@ void Writer::SetF32s(const std::string& key, std::vector<float> values) {
 }
 
 void Writer::Set(const std::string& key, const Value& value) {
+  if (key == kAlignmentKey && !AsUint(value, alignment_)) alignment_ = 0;
   Bytes out;
   PutKind(out, value.kind);
   PutValue(out, value);
@@ -148,7 +154,14 @@ void Writer::Put(const std::string& key, std::vector<std::byte> encoded) {
 
 void Writer::AddTensor(std::string name, uint32_t type, std::vector<uint64_t> ne, uint64_t bytes,
                        Produce produce) {
-  tensors_.push_back({std::move(name), type, std::move(ne), bytes, std::move(produce)});
+  tensors_.push_back({std::move(name), type, std::move(ne), bytes,
+                      [produce = std::move(produce)](uint64_t, const Sink& sink) { return produce(sink); },
+                      false});
+}
+
+void Writer::AddLongTensor(std::string name, uint32_t type, std::vector<uint64_t> ne, uint64_t bytes,
+                           ProduceFrom produce) {
+  tensors_.push_back({std::move(name), type, std::move(ne), bytes, std::move(produce), true});
 }
 
 uint64_t Writer::tensor_bytes() const {
@@ -157,18 +170,32 @@ uint64_t Writer::tensor_bytes() const {
   return sum;
 }
 
-Result<Bytes> Writer::Header(const std::string& path, std::span<const Entry> entries,
-                             std::span<const Pending> tensors, uint64_t* data_bytes) {
+uint64_t Writer::KeyBytes() const {
+  uint64_t bytes = 0;
+  for (const Entry& entry : entries_) bytes += sizeof(uint64_t) + entry.key.size() + entry.encoded.size();
+  return bytes;
+}
+
+uint64_t Writer::EntryBytes(const Pending& tensor) {
+  const size_t numbers = sizeof(uint32_t) + tensor.ne.size() * sizeof(uint64_t) + sizeof tensor.type;
+  return sizeof(uint64_t) + tensor.name.size() + numbers + sizeof(uint64_t);
+}
+
+Result<Bytes> Writer::Header(const std::string& path, std::span<const Pending> tensors,
+                             uint64_t* data_bytes) const {
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInternal, fmt::format("{}: {}", Printable(path), what));
   };
+  if (!ValidAlignment(alignment_))
+    return wrong(
+        fmt::format("cannot align data to {} bytes: a power of two from 8 to 2^30 is wanted", alignment_));
   Bytes header;
   PutNumber(header, uint32_t{0x46554747});  // "GGUF"
   PutNumber(header, uint32_t{3});
   PutNumber<uint64_t>(header, tensors.size());
-  PutNumber<uint64_t>(header, entries.size());
-  for (const Entry& entry : entries) {
-    if (entry.key.empty() || entry.key.size() > kMaxKeyBytes || entry.key == "general.alignment") {
+  PutNumber<uint64_t>(header, entries_.size());
+  for (const Entry& entry : entries_) {
+    if (entry.key.empty() || entry.key.size() > kMaxKeyBytes) {
       return wrong("cannot write the key " + Quoted(entry.key));
     }
     PutText(header, entry.key);
@@ -191,11 +218,11 @@ Result<Bytes> Writer::Header(const std::string& path, std::span<const Entry> ent
     PutNumber(header, tensor.type);
     PutNumber(header, *data_bytes);
     const auto end = CheckedAdd(*data_bytes, tensor.bytes);
-    const auto aligned = end ? CheckedAlign(*end, kAlignment) : end;
+    const auto aligned = end ? CheckedAlign(*end, alignment_) : end;
     if (!aligned || *aligned > INT64_MAX) return wrong("tensor " + Quoted(tensor.name) + " is too large");
     *data_bytes = *aligned;
   }
-  header.resize((header.size() + kAlignment - 1) / kAlignment * kAlignment);
+  header.resize(static_cast<size_t>((header.size() + alignment_ - 1) / alignment_ * alignment_));
   return header;
 }
 
@@ -205,7 +232,7 @@ Status Writer::Write(const std::string& path, std::span<const std::string> input
     return Status(Code::kInternal, fmt::format("{}: {}", Printable(path), what));
   };
   uint64_t data_bytes = 0;
-  const auto header = Header(path, entries_, tensors_, &data_bytes);
+  const auto header = Header(path, tensors_, &data_bytes);
   if (!header.ok()) return header.status();
   auto file = AtomicFile::Create(path, inputs);
   if (!file.ok()) return file.status();
@@ -225,14 +252,13 @@ Status Writer::Write(const std::string& path, std::span<const std::string> input
       if (Status s = file->Write(bytes); !s.ok()) return s;
       return stopped() ? interrupted : Status();
     };
-    if (Status s = tensor.produce(sink); !s.ok()) return s;
+    if (Status s = tensor.produce(0, sink); !s.ok()) return s;
     if (file->size() != end) {
       return wrong(fmt::format("tensor {} gave {} of its {} bytes", Quoted(tensor.name),
                                tensor.bytes - (end - file->size()), tensor.bytes));
     }
-    constexpr std::array<std::byte, kAlignment> kZeros{};
-    const auto padding = static_cast<size_t>((kAlignment - end % kAlignment) % kAlignment);
-    if (Status s = file->Write(std::span(kZeros).first(padding)); !s.ok()) return s;
+    const Bytes padding(static_cast<size_t>((alignment_ - end % alignment_) % alignment_));
+    if (Status s = file->Write(padding); !s.ok()) return s;
   }
   if (stopped()) return interrupted;
   return file->Commit();

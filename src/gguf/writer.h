@@ -15,8 +15,8 @@ namespace glint::gguf {
 inline constexpr uint64_t kAlignment = 32;  // of tensor data, where a file says nothing else
 
 // Collects keys and tensor declarations, then streams tensor data in the order declared. A key set twice
-// keeps its place and takes the later value. Data is aligned to 32 bytes, the format's default, so
-// general.alignment is not for callers to set.
+// keeps its place and takes the later value. Data is aligned to 32 bytes, the format's default, or to
+// general.alignment where that is set: an integer, a power of two from 8 to 2^30.
 class Writer {
  public:
   void SetU32(const std::string& key, uint32_t value);
@@ -36,6 +36,11 @@ class Writer {
   using Sink = std::function<Status(std::span<const std::byte>)>;
   using Produce = std::function<Status(const Sink& sink)>;
   void AddTensor(std::string name, uint32_t type, std::vector<uint64_t> ne, uint64_t bytes, Produce produce);
+  // The same for a tensor that takes long: WriteSet can go on within it. `produce` gives what follows the
+  // first `from` bytes, which is 0 or where one of its calls of `sink` ended in an earlier run.
+  using ProduceFrom = std::function<Status(uint64_t from, const Sink& sink)>;
+  void AddLongTensor(std::string name, uint32_t type, std::vector<uint64_t> ne, uint64_t bytes,
+                     ProduceFrom produce);
 
   uint64_t tensor_bytes() const;
   // `inputs`: files the output is made from, never overwritten. Errors leave no file. kInternal if a tensor
@@ -44,9 +49,12 @@ class Writer {
                const Progress& progress = {}) const;
 
   struct SetOptions {
-    // Where to cut; 0: nowhere. A shard has at least one tensor. One shard: `path` itself; several: path's
-    // name without .gguf, with -0000i-of-0000N.gguf.
+    // Where to cut: the most bytes of a file, header and padding too, and tensors in it; 0: any number. One
+    // shard: `path` itself; several: path's name without .gguf, with -0000i-of-0000N.gguf; the first may hold
+    // keys alone. kBadInput if a tensor, or all keys, need a larger file.
     uint64_t shard_bytes = 0, shard_tensors = 0;
+    // The journal notes a long tensor's progress about this often.
+    uint64_t piece_bytes = uint64_t{4} << 20;
     // What the bytes are made from, in a few words or a hash: an unfinished run of another identity is not
     // gone on with.
     std::string identity;
@@ -55,19 +63,21 @@ class Writer {
     bool dry = false;  // all checks, and every tensor produced (sinks take any size), but nothing is written
     std::span<const std::string> inputs;  // never overwritten
     Progress progress;                    // bytes of tensors
-    // What is worth knowing of a tensor that an earlier run has made: `remember` gives a line for the
-    // journal after the tensor was produced, `recall` gets it back. Both may be empty.
+    // What is worth knowing of a tensor that an earlier run has made, all of it or its first pieces: `remember`
+    // gives a line for the journal, of the bytes given to the sink so far; `recall` gets it back before the
+    // rest is produced. Both may be empty.
     std::function<std::string(size_t tensor)> remember;
     std::function<void(size_t tensor, const std::string& line)> recall;
   };
   struct SetSummary {
     std::vector<std::string> paths;
-    uint64_t bytes = 0;     // of the files
-    size_t taken_over = 0;  // tensors that an earlier run had made
+    uint64_t bytes = 0;             // of the files
+    size_t taken_over = 0;          // tensors that an earlier run had made
+    uint64_t taken_over_bytes = 0;  // of these, and of pieces of others
   };
-  // Writes beside the destination, into NAME.part, with a journal of the tensors that are done, PATH.journal. A
-  // run that was killed, or asked to stop by `progress`, leaves them; the next with the same content goes on
-  // after the last tensor whose bytes are as the journal says. All files get their names at the end. Any other
+  // Writes beside the destination, into NAME.part, with a journal of what is done, PATH.journal. A run that was
+  // killed, or asked to stop by `progress`, leaves them; the next with the same content produces only tensors,
+  // and pieces of long tensors, whose bytes are not there as the journal says. All files get their names at the end. Any other
   // error removes what was begun, but never parts that are whole and lack only their names.
   Result<SetSummary> WriteSet(const std::string& path, const SetOptions& options) const;
 
@@ -82,14 +92,20 @@ class Writer {
     uint32_t type;
     std::vector<uint64_t> ne;
     uint64_t bytes;
-    Produce produce;
+    ProduceFrom produce;
+    bool resumable;  // takes a `from` other than 0
   };
   void Put(const std::string& key, std::vector<std::byte> encoded);  // replaces an earlier value
-  // Of a file of these keys and tensors; *data_bytes: what follows it, with padding.
-  static Result<std::vector<std::byte>> Header(const std::string& path, std::span<const Entry> entries,
-                                               std::span<const Pending> tensors, uint64_t* data_bytes);
+  // Of a file of this writer's keys and these tensors; *data_bytes: what follows it, with padding.
+  Result<std::vector<std::byte>> Header(const std::string& path, std::span<const Pending> tensors,
+                                        uint64_t* data_bytes) const;
+  // How many bytes of a header are keys, and one tensor's entry.
+  uint64_t KeyBytes() const;
+  static uint64_t EntryBytes(const Pending& tensor);
+
   std::vector<Entry> entries_;
   std::vector<Pending> tensors_;
+  uint64_t alignment_ = kAlignment;
 };
 
 }  // namespace glint::gguf

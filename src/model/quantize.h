@@ -16,7 +16,9 @@ namespace glint::model {
 struct QuantizeOptions {
   const ImportanceMatrix* importance = nullptr;  // outlives the call
   std::string importance_path;                   // for keys and checks: it is an input too
-  uint64_t shard_bytes = 0;                      // of tensor data in a file; 0: one file
+  std::vector<std::string> inputs;               // other files that are never overwritten: the recipe
+  uint64_t shard_bytes = 0;                      // the most in a file; 0: one file
+  uint64_t piece_bytes = uint64_t{4} << 20;      // how often an unfinished run notes its progress
   bool replace = false;                          // an output that is there
   bool restart = false;                          // throw away what an unfinished run left
   bool dry = false;                              // checks everything, weights included, and writes nothing
@@ -39,8 +41,8 @@ struct QuantizedTensor {
 struct QuantizeReport {
   std::vector<QuantizedTensor> tensors;  // in file order
   std::vector<std::string> paths, notes;
-  uint64_t bytes = 0;     // of the files
-  size_t taken_over = 0;  // tensors made by an earlier run
+  uint64_t bytes = 0;             // of the files
+  uint64_t taken_over_bytes = 0;  // of tensors, made by an earlier run
 };
 
 // `input`: any shard. The result depends on input, recipe and importance alone, not on threads or interruptions. What a run that

@@ -124,6 +124,17 @@ TEST(Quantize, ADryRunFailsWhereTheRealOneWould) {
   EXPECT_EQ(folder.List().size(), before);
 }
 
+TEST(Quantize, TheRecipeIsNotWrittenOver) {
+  const TempDir folder;
+  MakeModel(folder);
+  folder.Write("my.recipe", "* = q8_0\n");
+  const auto o = RunGlint(Command(folder, "in.gguf", folder.Path("my.recipe"),
+                                  {"--recipe", folder.Path("my.recipe"), "--force"}));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(Has(o.err, "is also an input")) << o.err;
+  EXPECT_EQ(folder.Read("my.recipe"), "* = q8_0\n");
+}
+
 TEST(Quantize, WeightsThatAreNoNumbersAreNamed) {
   const TempDir folder;
   MakeModel(folder);
@@ -156,12 +167,15 @@ TEST(Quantize, LeavesFilesOfOthersAlone) {
   const TempDir folder;
   MakeModel(folder);
   for (const char* name : {"out.gguf.part", "out.gguf.journal"}) {
-    folder.Write(name, "somebody's notes of a long day");
-    const auto o = RunGlint(Command(folder, "in.gguf", folder.Path("out.gguf")));
-    EXPECT_EQ(o.code, 1) << name;
-    EXPECT_TRUE(Has(o.err, name)) << o.err;
-    EXPECT_EQ(folder.Read(name), "somebody's notes of a long day");
-    std::filesystem::remove(folder.Path(name));
+    for (const char* notes : {"somebody's notes of a long day", "gli", "glance"}) {
+      if (std::string(notes) == "gli" && Has(name, "journal")) continue;  // as a journal may begin
+      folder.Write(name, notes);
+      const auto o = RunGlint(Command(folder, "in.gguf", folder.Path("out.gguf")));
+      EXPECT_EQ(o.code, 1) << name;
+      EXPECT_TRUE(Has(o.err, name)) << o.err;
+      EXPECT_EQ(folder.Read(name), notes);
+      std::filesystem::remove(folder.Path(name));
+    }
   }
 }
 
@@ -270,6 +284,86 @@ TEST(MergeAndSplit, GiveTheFileBack) {
     EXPECT_TRUE(folder.Read("again.gguf") == whole) << how[1];
     for (const std::string& name : folder.List())
       if (name != "in.gguf") std::filesystem::remove(folder.Path(name));
+  }
+}
+
+TEST(MergeAndSplit, ADryRunFailsWhereTheRealOneWould) {
+  const TempDir folder;
+  MakeModel(folder);
+  ASSERT_EQ(
+      RunGlint({"split", folder.Path("in.gguf"), folder.Path("set.gguf"), "--split-tensors", "100"}).code, 0);
+  folder.Write("there.gguf", "precious");
+  folder.Write("notes.gguf.journal", "somebody's notes");
+  folder.Write("parts.gguf.part", "somebody's part");
+  std::filesystem::create_symlink("in.gguf", folder.Path("link.gguf.journal"));
+  std::filesystem::create_directory(folder.Path("folder.gguf"));
+  std::filesystem::create_symlink(folder.Path("no/such/place.gguf"), folder.Path("dangling.gguf"));
+  std::string cut = folder.Read("set-00002-of-00003.gguf");
+  std::filesystem::create_directory(folder.Path("cut"));
+  for (const char* name : {"set-00001-of-00003.gguf", "set-00003-of-00003.gguf"})
+    folder.Write("cut/" + std::string(name), folder.Read(name));
+  folder.Write("cut/set-00002-of-00003.gguf", cut.substr(0, cut.size() - 1000));
+  const std::string in = folder.Path("in.gguf"), set = folder.Path("set-00002-of-00003.gguf");
+  const auto size = std::to_string(folder.Read("in.gguf").size());
+  struct Case {
+    std::vector<std::string> arguments;
+    testing::Setup setup{};
+  };
+  std::vector<Case> cases;
+  for (const char* out : {"there.gguf", "notes.gguf", "parts.gguf", "link.gguf", "dangling.gguf",
+                          "no/such/out.gguf", "out-00001-of-00002.gguf", "in.gguf"}) {
+    cases.push_back({{"merge", set, folder.Path(out)}});
+    cases.push_back({{"split", in, folder.Path(out), "--split-size", size}});  // one file: the same name
+  }
+  cases.push_back({{"merge", set, folder.Path("folder.gguf"), "--force"}});
+  cases.push_back({{"merge", folder.Path("cut/set-00001-of-00003.gguf"), folder.Path("out.gguf")}});
+  cases.push_back({{"merge", set, set, "--force"}});
+  cases.push_back({{"split", in, folder.Path("set.gguf"), "--split-tensors", "100"}});
+  cases.push_back({{"split", in, folder.Path("out.gguf"), "--split-size", "1K"}});
+  cases.push_back({{"split", in, folder.Path("out.gguf"), "--split-size", "400K"}, {.file_bytes = 300000}});
+  std::vector<std::pair<std::string, std::string>> before;
+  const auto snapshot = [&] {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const std::string& name : folder.List()) {
+      const bool file = std::filesystem::is_regular_file(folder.Path(name));
+      out.emplace_back(name, file ? folder.Read(name) : "");
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  before = snapshot();
+  for (Case& c : cases) {
+    SCOPED_TRACE(c.arguments[0] + " " + c.arguments[2]);
+    const auto real = RunGlint(c.arguments, c.setup);
+    EXPECT_TRUE(snapshot() == before) << real.err;
+    c.arguments.emplace_back("--dry-run");
+    const auto dry = RunGlint(c.arguments, c.setup);
+    EXPECT_NE(real.code, 0);
+    EXPECT_EQ(real.code, dry.code);
+    EXPECT_EQ(real.err, dry.err);
+    EXPECT_TRUE(snapshot() == before) << dry.err;
+  }
+  for (const std::vector<std::string>& good :
+       {std::vector<std::string>{"merge", set, folder.Path("out.gguf")},
+        {"split", in, folder.Path("out.gguf"), "--split-size", "400K"}}) {
+    auto arguments = good;
+    arguments.emplace_back("--dry-run");
+    const auto dry = RunGlint(arguments);
+    EXPECT_EQ(dry.code, 0) << dry.err;
+    EXPECT_TRUE(Has(dry.err, "would write ")) << dry.err;
+    EXPECT_TRUE(snapshot() == before);
+    const auto real = RunGlint(good);
+    EXPECT_EQ(real.code, 0) << real.err;
+    EXPECT_EQ(real.out, dry.out);
+    EXPECT_EQ("would write " + real.err, dry.err);
+    for (size_t at = 0; at < real.out.size();) {
+      const size_t end = real.out.find('\n', at);
+      const std::string path = real.out.substr(at, end - at);
+      EXPECT_LE(std::filesystem::file_size(path), good[0] == "split" ? 400000u : UINT64_MAX) << path;
+      std::filesystem::remove(path);
+      at = end + 1;
+    }
+    EXPECT_TRUE(snapshot() == before);
   }
 }
 

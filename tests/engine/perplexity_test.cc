@@ -234,7 +234,7 @@ void Perturb(const std::string& from, const std::string& to, const std::string& 
   bool found = false;
   for (const gguf::TensorInfo& tensor : file->tensors()) {
     if (tensor.name != name) {
-      gguf::CopyTensor(tensor, writer);
+      EXPECT_TRUE(gguf::CopyTensor(*file, tensor, writer).ok());
       continue;
     }
     found = true;

@@ -1,6 +1,15 @@
 // Sets of files whose making is cut off: what the next run takes over, and what nobody may take away.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "gguf/copy.h"
 #include "gguf/writer.h"
 #include "tests/base/temp_dir.h"
 #include "tests/gguf/bytes.h"
@@ -153,6 +162,225 @@ TEST(SetWriter, ATensorThatFailsLeavesNothing) {
   writer.AddTensor("t", 0, {16}, 64, [](const Writer::Sink&) { return Status(Code::kBadFile, "no"); });
   EXPECT_EQ(writer.WriteSet(folder.Path("x.gguf"), Writer::SetOptions()).status().message(), "no");
   EXPECT_TRUE(folder.List().empty());
+}
+
+// One tensor of kPieces pieces, each given in its own call. How often each was made is counted where a killed process leaves it.
+class LongTensor {
+ public:
+  static constexpr uint64_t kPieces = 64, kPieceBytes = 96;
+
+  LongTensor()
+      : made_(static_cast<int*>(
+            mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  LongTensor(const LongTensor&) = delete;
+  ~LongTensor() { munmap(made_, kBytes); }
+
+  // Waits `pause` microseconds after each piece.
+  Result<Writer::SetSummary> Write(const std::string& path, int pause) {
+    Writer writer;
+    writer.SetString("general.architecture", "glm5next");
+    writer.AddTensor("small", 0, {4}, 16,
+                     [](const Writer::Sink& sink) { return sink(std::vector<std::byte>(16)); });
+    writer.AddLongTensor("large", 0, {kPieces * kPieceBytes / 4}, kPieces * kPieceBytes,
+                         [&, pause](uint64_t from, const Writer::Sink& sink) -> Status {
+                           EXPECT_EQ(from % kPieceBytes, 0u);
+                           EXPECT_EQ(from / kPieceBytes, recalled_) << "recall must come before the rest";
+                           for (at_ = from / kPieceBytes; at_ < kPieces;) {
+                             ++made_[at_];
+                             const std::vector<std::byte> bytes(kPieceBytes,
+                                                                static_cast<std::byte>(at_ * 7 + 1));
+                             ++at_;
+                             if (Status s = sink(bytes); !s.ok()) return s;
+                             std::this_thread::sleep_for(std::chrono::microseconds(pause));
+                           }
+                           return {};
+                         });
+    Writer::SetOptions options;
+    options.identity = "long";
+    options.piece_bytes = 2 * kPieceBytes;
+    options.remember = [this](size_t i) { return i == 1 ? std::to_string(at_) : std::string(); };
+    options.recall = [this](size_t i, const std::string& line) {
+      if (i == 1) recalled_ = std::stoul(line);
+    };
+    recalled_ = 0;
+    return writer.WriteSet(path, options);
+  }
+  int made(uint64_t piece) const { return made_[piece]; }
+  // Pieces that were begun.
+  uint64_t begun() const {
+    uint64_t n = 0;
+    while (n < kPieces && made_[n] > 0) ++n;
+    return n;
+  }
+
+ private:
+  static constexpr size_t kBytes = kPieces * sizeof(int);
+  int* const made_;
+  uint64_t at_ = 0, recalled_ = 0;
+};
+
+TEST(SetWriter, KilledWithinATensorItGoesOnThere) {
+  const TempDir whole, folder;
+  LongTensor all;
+  ASSERT_TRUE(all.Write(whole.Path("x.gguf"), 0).ok());
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  uint64_t taken_over = 0;
+  for (int round = 0; round < 10; ++round) {
+    LongTensor tensor;
+    for (int kills = 0; kills < 2; ++kills) {
+      const pid_t child = fork();
+      if (child == 0) {
+        (void)tensor.Write(folder.Path("x.gguf"), 300);
+        _exit(0);
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(rng() % 15000));
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+      if (std::filesystem::exists(folder.Path("x.gguf"))) break;
+    }
+    if (!std::filesystem::exists(folder.Path("x.gguf")) ||
+        std::filesystem::exists(folder.Path("x.gguf.journal"))) {
+      const uint64_t begun = tensor.begun();
+      std::vector<int> before;
+      for (uint64_t p = 0; p < LongTensor::kPieces; ++p) before.push_back(tensor.made(p));
+      const auto made = tensor.Write(folder.Path("x.gguf"), 0);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      // All that was noted is there: a note stands for two pieces, and the last piece begun may not be written.
+      const uint64_t there = made->taken_over_bytes / LongTensor::kPieceBytes;
+      EXPECT_GE(there + 2, begun);
+      for (uint64_t p = 0; p < LongTensor::kPieces; ++p)
+        EXPECT_EQ(tensor.made(p) - before[p], p < there ? 0 : 1) << p;
+      taken_over += there;
+    }
+    EXPECT_TRUE(folder.Read("x.gguf") == whole.Read("x.gguf"));
+    EXPECT_EQ(folder.List().size(), 1u);
+    std::filesystem::remove(folder.Path("x.gguf"));
+  }
+  EXPECT_GT(taken_over, 0u);
+}
+
+// Of pieces that are no longer as the journal says, those before the first such one count, and no others.
+TEST(SetWriter, ADamagedPieceIsMadeAgainAndAllAfterIt) {
+  const TempDir whole, folder;
+  LongTensor all, tensor;
+  ASSERT_TRUE(all.Write(whole.Path("x.gguf"), 0).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)tensor.Write(folder.Path("x.gguf"), 2000);
+    _exit(0);
+  }
+  while (tensor.begun() < 20) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  std::string part = folder.Read("x.gguf.part");
+  const size_t at =
+      whole.Read("x.gguf").size() - (LongTensor::kPieces - 9) * LongTensor::kPieceBytes;  // in piece 9
+  part[at + 5] = static_cast<char>(part[at + 5] ^ 1);
+  folder.Write("x.gguf.part", part);
+  const auto made = tensor.Write(folder.Path("x.gguf"), 0);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made->taken_over_bytes, 16 + 8 * LongTensor::kPieceBytes);
+  for (uint64_t p = 0; p < LongTensor::kPieces; ++p) EXPECT_GE(tensor.made(p), p >= 8 && p < 20 ? 2 : 1) << p;
+  EXPECT_TRUE(folder.Read("x.gguf") == whole.Read("x.gguf"));
+}
+
+// No file is larger than allowed, header and padding included, and none could have held the next tensor too.
+TEST(SetWriter, FilesAreAsLargeAsAllowed) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  for (int round = 0; round < 12; ++round) {
+    const TempDir folder;
+    const uint64_t alignment = uint64_t{8} << rng() % 8;
+    Writer writer;
+    writer.SetString("general.name", std::string(rng() % 300, 'n'));
+    writer.SetU32("general.alignment", static_cast<uint32_t>(alignment));
+    const int tensors = 2 + static_cast<int>(rng() % 12);
+    uint64_t largest = 0;
+    for (int i = 0; i < tensors; ++i) {
+      const uint64_t floats = 1 + rng() % 200;
+      largest = std::max(largest, 4 * floats);
+      writer.AddTensor("t" + std::to_string(i), 0, {floats}, 4 * floats, [floats](const Writer::Sink& sink) {
+        return sink(std::vector<std::byte>(4 * floats, std::byte{1}));
+      });
+    }
+    Writer::SetOptions options;
+    options.shard_bytes = largest + 4 * alignment + 500 + rng() % 1500;
+    const auto made = writer.WriteSet(folder.Path("x.gguf"), options);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    uint64_t bytes = 0;
+    for (const std::string& path : made->paths) {
+      const uint64_t size = std::filesystem::file_size(path);
+      EXPECT_LE(size, options.shard_bytes) << path;
+      bytes += size;
+    }
+    EXPECT_EQ(bytes, made->bytes);
+    const auto file = File::Open(made->paths.front(), test::FewTypes);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    ASSERT_EQ(file->tensors().size(), static_cast<size_t>(tensors));
+    EXPECT_EQ(*file->GetUint("general.alignment"), alignment);
+    for (size_t i = 1; i < file->tensors().size(); ++i) {
+      const TensorInfo &last = file->tensors()[i - 1], &next = file->tensors()[i];
+      EXPECT_EQ(next.offset % alignment, 0u);
+      if (last.file == next.file) continue;
+      // As one more entry would have made the header longer: by at most its bytes and a padding.
+      const uint64_t size = std::filesystem::file_size(file->paths()[static_cast<size_t>(last.file)]);
+      EXPECT_GT(size + next.bytes + 100 + 2 * alignment, options.shard_bytes);
+    }
+    // What the message calls enough is enough, and a byte less is not.
+    options.shard_bytes = 100;
+    for (int tries = 0; tries < 20; ++tries) {
+      const auto small = writer.WriteSet(folder.Path("y.gguf"), options);
+      if (small.ok()) break;
+      const std::string words = small.status().message();
+      const size_t at = words.find("allow ");
+      ASSERT_NE(at, std::string::npos) << words;
+      const uint64_t wanted = std::stoul(words.substr(at + 6));
+      ASSERT_GT(wanted, options.shard_bytes) << words;
+      options.shard_bytes = wanted - 1;
+      EXPECT_FALSE(writer.WriteSet(folder.Path("y.gguf"), options).ok());
+      options.shard_bytes = wanted;
+    }
+    EXPECT_TRUE(std::filesystem::exists(folder.Path("y.gguf")) || folder.List().size() > made->paths.size());
+  }
+}
+
+TEST(Copy, KeepsTheAlignmentAndRefusesTypesOfUnknownSize) {
+  const TempDir folder;
+  test::GgufBytes bytes;
+  bytes.alignment = 256, bytes.alignment_key = true;
+  bytes.Text("general.architecture", "x");
+  bytes.tensors = {{"a", {3}, 0, std::string(12, 'a')}, {"b", {64}, 0, std::string(256, 'b')}};
+  folder.Write("a.gguf", bytes.Bytes());
+  const auto file = File::Open(folder.Path("a.gguf"), test::FewTypes);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_TRUE(Copy(*file, folder.Path("b.gguf"), Writer::SetOptions()).ok());
+  const auto copy = File::Open(folder.Path("b.gguf"), test::FewTypes);
+  ASSERT_TRUE(copy.ok()) << copy.status().message();
+  EXPECT_EQ(*copy->GetUint("general.alignment"), 256u);
+  EXPECT_EQ(copy->FindTensor("b")->offset % 256, 0u);
+  EXPECT_EQ(copy->metadata().size(), file->metadata().size());
+
+  bytes.tensors.push_back({"c", {64}, 99, std::string(256, 'c')});
+  folder.Write("c.gguf", bytes.Bytes());
+  const auto strange = File::Open(folder.Path("c.gguf"), test::FewTypes);
+  ASSERT_TRUE(strange.ok()) << strange.status().message();
+  const auto refused = Copy(*strange, folder.Path("d.gguf"), Writer::SetOptions());
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_NE(refused.status().message().find("'c'"), std::string::npos) << refused.status().message();
+}
+
+TEST(Writer, AlignmentsThatNoReaderTakesAreRefused) {
+  const TempDir folder;
+  for (const uint32_t alignment : {0u, 4u, 24u, 1u << 31}) {
+    Writer writer;
+    writer.SetU32("general.alignment", alignment);
+    EXPECT_FALSE(writer.WriteSet(folder.Path("x.gguf"), Writer::SetOptions()).ok()) << alignment;
+    EXPECT_FALSE(writer.Write(folder.Path("x.gguf"), {}).ok()) << alignment;
+    EXPECT_TRUE(folder.List().empty());
+  }
 }
 
 }  // namespace

@@ -157,5 +157,40 @@ TEST_F(Quantizing, SecondScalesComeAndGo) {
   EXPECT_LT(std::sqrt(error / square), 0.12);
 }
 
+// Stopped within tensors again and again: file and report are those of one run, to the last bit of the errors.
+TEST_F(Quantizing, GoesOnWithinATensor) {
+  QuantizeOptions options;
+  options.piece_bytes = 1;  // every batch of rows
+  options.threads = 2;
+  const QuantizeReport whole = Must(in_, "whole.gguf", "* = q4_k\n", options);
+  const auto recipe = Recipe::Read("* = q4_k\n", "test");
+  ASSERT_TRUE(recipe.ok());
+  uint64_t last = 0, stops = 0;
+  Result<QuantizeReport> report = Status(Code::kInternal, "never run");
+  for (; stops < 10000; ++stops) {
+    // The first progress that is further than the last run came stops this one.
+    options.progress = [&](uint64_t done, uint64_t total) {
+      if (done <= last || done == total) return true;
+      last = done;
+      return false;
+    };
+    report = Quantize(in_, scratch_ / "pieces.gguf", *recipe, options);
+    if (report.ok()) break;
+    ASSERT_NE(report.status().message().find("interrupted"), std::string::npos) << report.status().message();
+  }
+  ASSERT_TRUE(report.ok());
+  EXPECT_GT(stops, whole.tensors.size());
+  ASSERT_EQ(report->tensors.size(), whole.tensors.size());
+  for (size_t i = 0; i < whole.tensors.size(); ++i) {
+    EXPECT_EQ(report->tensors[i].relative_rms, whole.tensors[i].relative_rms) << whole.tensors[i].name;
+    EXPECT_EQ(report->tensors[i].largest_block, whole.tensors[i].largest_block) << whole.tensors[i].name;
+  }
+  EXPECT_GT(report->taken_over_bytes, 0u);
+  const auto a = Open("whole.gguf"), b = Open("pieces.gguf");
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  for (size_t i = 0; i < a.tensors().size(); ++i)
+    EXPECT_TRUE(SameBytes(a.tensors()[i], b.tensors()[i])) << a.tensors()[i].name;
+}
+
 }  // namespace
 }  // namespace glint::model

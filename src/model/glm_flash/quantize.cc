@@ -58,7 +58,8 @@ class Encoding {
         threads_(threads),
         dry_(dry) {}
 
-  Status operator()(const gguf::Writer::Sink& sink) {
+  // What follows the first `from` bytes, whole rows.
+  Status operator()(uint64_t from, const gguf::Writer::Sink& sink) {
     const size_t columns = job_.columns(), from_row = columns / from_.block_weights * from_.block_bytes;
     const size_t to_row = columns / to_.block_weights * to_.block_bytes;
     const auto batch =
@@ -66,17 +67,19 @@ class Encoding {
     std::vector<float> weights(batch * columns), again(static_cast<size_t>(threads_.threads()) * columns);
     std::vector<std::byte> encoded(batch * to_row);
     std::vector<RowError> errors(batch);
-    Sums sums;
-    for (uint64_t slice = 0; slice < job_.slices(); ++slice) {
+    const uint64_t begin_row = from / to_row;
+    if (from == 0) sums_ = {};
+    for (uint64_t slice = begin_row / job_.rows(); slice < job_.slices(); ++slice) {
+      const uint64_t begin = slice == begin_row / job_.rows() ? begin_row % job_.rows() : 0;
       const float factor = Factor(slice);
       const float inverse = 1 / SecondScale(slice);
       const std::vector<float> importance = ImportanceOf(slice);
-      for (uint64_t first = 0; first < job_.rows(); first += batch) {
+      for (uint64_t first = begin; first < job_.rows(); first += batch) {
         const size_t rows = static_cast<size_t>(std::min<uint64_t>(batch, job_.rows() - first));
         const std::byte* const source = job_.info->data + (slice * job_.rows() + first) * from_row;
         std::atomic<uint64_t> bad{UINT64_MAX};  // the first weight that can not be stored
-        threads_.ParallelFor(rows, 1, [&](size_t begin, size_t end, int worker) {
-          for (size_t r = begin; r < end; ++r) {
+        threads_.ParallelFor(rows, 1, [&](size_t low, size_t high, int worker) {
+          for (size_t r = low; r < high; ++r) {
             float* const row = weights.data() + r * columns;
             from_.decode(source + r * from_row, row, columns);
             if (factor != 1)
@@ -101,16 +104,24 @@ class Encoding {
           return Refuse(slice, first + at / columns, at % columns, weights[static_cast<size_t>(at)]);
         MappedFile::Release({source, rows * from_row});
         if (!dry_)
-          for (size_t r = 0; r < rows; ++r) sums.Add(errors[r]);  // in this order whatever the threads did
+          for (size_t r = 0; r < rows; ++r) sums_.Add(errors[r]);  // in this order whatever the threads did
         if (Status s = sink(std::span(encoded).first(rows * to_row)); !s.ok()) return s;
       }
     }
-    const double count = static_cast<double>(job_.info->elements());
-    if (sums.square > 0) {
-      report_.relative_rms = std::sqrt(sums.error / sums.square);
-      report_.largest_block = std::sqrt(sums.worst / (sums.square / count));
-    }
+    Report();
     return {};
+  }
+
+  // The sums of what was given so far, exactly, and back: a later run goes on with them.
+  std::string Remember() const { return fmt::format("{} {} {}", sums_.error, sums_.square, sums_.worst); }
+  void Recall(const std::string& line) {
+    const char* at = line.data();
+    const char* const end = at + line.size();
+    for (double* const sum : {&sums_.error, &sums_.square, &sums_.worst}) {
+      at = std::from_chars(at, end, *sum).ptr;
+      if (at < end) ++at;
+    }
+    Report();
   }
 
   // Second scales of a matrix that becomes NVFP4, one a slice.
@@ -132,6 +143,13 @@ class Encoding {
       worst = std::max(worst, row.worst);
     }
   };
+
+  void Report() {
+    if (!(sums_.square > 0)) return;
+    const double count = static_cast<double>(job_.info->elements());
+    report_.relative_rms = std::sqrt(sums_.error / sums_.square);
+    report_.largest_block = std::sqrt(sums_.worst / (sums_.square / count));
+  }
 
   RowError ErrorOf(const float* row, const float* back, float scale) const {
     RowError out;
@@ -212,6 +230,7 @@ class Encoding {
   const quant::Format &from_, &to_;
   ThreadPool& threads_;
   const bool dry_;
+  Sums sums_;
 };
 
 // What the recipe comes to for one file.
@@ -389,7 +408,7 @@ void SetKeys(const gguf::File& file, const QuantizeReport& report, const Quantiz
 
 std::string Identity(const gguf::File& file, const QuantizeReport& report, const QuantizeOptions& options) {
   Hasher hasher;
-  hasher.AddText("quantize 1");  // counted up when an encoder's bytes change
+  hasher.AddText("quantize 2");  // counted up when an encoder's bytes change
   hasher.AddText(gguf::Fingerprint(file));
   for (const QuantizedTensor& row : report.tensors) hasher.AddNumber(static_cast<uint64_t>(row.to));
   if (options.importance != nullptr) {
@@ -400,17 +419,6 @@ std::string Identity(const gguf::File& file, const QuantizeReport& report, const
     }
   }
   return Hex(hasher.Value());
-}
-
-std::string ErrorLine(const QuantizedTensor& row) {
-  return fmt::format("{} {}", row.relative_rms, row.largest_block);
-}
-
-void ReadErrorLine(const std::string& line, QuantizedTensor& row) {
-  const size_t space = std::min(line.find(' '), line.size());
-  const char* const end = line.data() + line.size();
-  std::from_chars(line.data(), line.data() + space, row.relative_rms);
-  if (space < line.size()) std::from_chars(line.data() + space + 1, end, row.largest_block);
 }
 
 }  // namespace
@@ -428,18 +436,19 @@ Result<QuantizeReport> Quantize(const std::string& input, const std::string& out
   gguf::Writer writer;
   SetKeys(*file, report, options, writer);
   ThreadPool threads(options.threads > 0 ? options.threads : AvailableCores());
-  std::vector<QuantizedTensor*> written;  // by the writer's number; null for second scales that are made
+  std::vector<std::shared_ptr<Encoding>> written;  // by the writer's number; null for what is not encoded
   for (const Job& job : plan.jobs()) {
     QuantizedTensor& row = report.tensors[job.report];
     if (row.kept) {
-      gguf::CopyTensor(*job.info, writer);
-      written.push_back(&row);
+      if (Status s = gguf::CopyTensor(*file, *job.info, writer); !s.ok()) return s;
+      written.push_back(nullptr);
       continue;
     }
     const auto encoding = std::make_shared<Encoding>(*file, job, row, threads, options.dry);
-    writer.AddTensor(row.name, static_cast<uint32_t>(row.to), row.ne, row.bytes,
-                     [encoding](const gguf::Writer::Sink& sink) { return (*encoding)(sink); });
-    written.push_back(&row);
+    writer.AddLongTensor(
+        row.name, static_cast<uint32_t>(row.to), row.ne, row.bytes,
+        [encoding](uint64_t from, const gguf::Writer::Sink& sink) { return (*encoding)(from, sink); });
+    written.push_back(encoding);
     constexpr std::string_view kWeight = ".weight";
     if (row.to != Type::kNVFP4 || !row.name.ends_with(kWeight)) continue;
     writer.AddTensor(row.name.substr(0, row.name.size() - kWeight.size()) + ".scale",
@@ -448,26 +457,28 @@ Result<QuantizeReport> Quantize(const std::string& input, const std::string& out
     written.push_back(nullptr);
   }
   std::vector<std::string> inputs = file->paths();
+  inputs.insert(inputs.end(), options.inputs.begin(), options.inputs.end());
   if (!options.importance_path.empty()) inputs.push_back(options.importance_path);
   auto made = writer.WriteSet(
       output,
       {.shard_bytes = options.shard_bytes,
        .shard_tensors = 0,
+       .piece_bytes = options.piece_bytes,
        .identity = Identity(*file, report, options),
        .restart = options.restart,
        .replace = options.replace,
        .dry = options.dry,
        .inputs = inputs,
        .progress = options.progress,
-       .remember = [&](size_t i) { return written[i] != nullptr ? ErrorLine(*written[i]) : std::string(); },
+       .remember = [&](size_t i) { return written[i] != nullptr ? written[i]->Remember() : std::string(); },
        .recall =
            [&](size_t i, const std::string& line) {
-             if (written[i] != nullptr) ReadErrorLine(line, *written[i]);
+             if (written[i] != nullptr) written[i]->Recall(line);
            }});
   if (!made.ok()) return made.status();
   report.paths = std::move(made->paths);
   report.bytes = made->bytes;
-  report.taken_over = made->taken_over;
+  report.taken_over_bytes = made->taken_over_bytes;
   return report;
 }
 
