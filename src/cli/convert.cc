@@ -8,6 +8,7 @@
 
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/recipe_option.h"
 #include "cli/subcommand.h"
 #include "cli/terminal.h"
 #include "cli/units.h"
@@ -17,7 +18,7 @@ namespace {
 
 struct ConvertChoice {
   std::string directory, out;
-  std::optional<std::string> type, experts, name;
+  std::optional<std::string> type, experts, recipe, name;
   bool force = false;
 };
 
@@ -35,11 +36,18 @@ Result<int> Convert(const ConvertChoice& o) {
   if (!o.force && lstat(o.out.c_str(), &there) == 0) {
     return Status(Code::kBadInput, fmt::format("{} exists; --force replaces it", o.out));
   }
+  std::optional<model::Recipe> recipe;
+  if (o.recipe) {
+    auto read = ReadRecipe(*o.recipe);
+    if (!read.ok()) return read.status();
+    recipe.emplace(std::move(*read));
+  }
   ProgressBar bar("converting", Unit::kBytes);
   model::ConvertOptions options;
   if (o.type) options.type = quant::Find(*o.type)->type;
   options.experts = options.type;
   if (o.experts) options.experts = quant::Find(*o.experts)->type, options.experts_set = true;
+  if (recipe) options.recipe = &*recipe, options.inputs.push_back(*o.recipe);
   options.name = o.name.value_or("");
   options.progress = bar.Callback();
   const auto summary = model::Convert(o.directory, o.out, options);
@@ -66,6 +74,9 @@ Work DeclareConvert(Options& options) {
       "--type", "TYPE", &o->type,
       fmt::format("Type of the weight matrices; without it bf16; there are {}", quant::EncodableNames()));
   options.Value("--experts", "TYPE", &o->experts, "Type of the routed experts; without it that of --type");
+  options.Value("--recipe", "FILE", &o->recipe,
+                "Rules for each tensor in place of both, or the name of a recipe that comes with glint "
+                "(`glint quantize --help` explains); 'keep' means f32");
   options.Value("--name", "NAME", &o->name, "general.name of the file; without it the directory's name");
   options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never one of the inputs)");
   options.Notes(
@@ -73,8 +84,12 @@ Work DeclareConvert(Options& options) {
       "checkpoints with "
       "128x128 block scales are dequantised on the way.");
   options.Examples({"glint convert path/to/checkpoint model.gguf --type q8_0",
-                    "glint convert path/to/checkpoint model.gguf --type q8_0 --experts q4_k"});
+                    "glint convert path/to/checkpoint model.gguf --type q8_0 --experts q4_k",
+                    "glint convert path/to/checkpoint model.gguf --recipe q8_0-q4_k"});
   options.Check([o] {
+    if (o->recipe && (o->type || o->experts))
+      return Status(Code::kBadInput,
+                    "--recipe says everything about types: give it without --type and --experts");
     const Status status = CheckType("--type", o->type);
     return status.ok() ? CheckType("--experts", o->experts) : status;
   });

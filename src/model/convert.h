@@ -5,6 +5,7 @@
 
 #include "base/progress.h"
 #include "glint/status.h"
+#include "model/glm_flash/recipe.h"
 #include "quant/format.h"
 
 namespace glint::model {
@@ -15,8 +16,10 @@ struct ConvertOptions {
   quant::Type type = quant::Type::kBF16;
   quant::Type experts = quant::Type::kBF16;  // routed experts; same as type unless set
   bool experts_set = false;
-  std::string name = {};   // general.name; empty: from the directory
-  Progress progress = {};  // bytes of output
+  const Recipe* recipe = nullptr;        // in place of both; outlives the call
+  std::vector<std::string> inputs = {};  // other files that are never overwritten: the recipe's
+  std::string name = {};                 // general.name; empty: from the directory
+  Progress progress = {};                // bytes of output
 };
 
 struct ConvertSummary {

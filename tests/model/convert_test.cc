@@ -242,5 +242,36 @@ TEST_F(Conversion, RefusalLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
 }
 
+TEST_F(Conversion, ByARecipe) {
+  const auto recipe = Recipe::Read(
+      "vectors = keep\nblk.3.* & role:dsa = bf16\nrole:experts = q8_0\n*.ffn_gate_inp = keep\n* = f16\n",
+      "test");
+  ASSERT_TRUE(recipe.ok()) << recipe.status().message();
+  ConvertOptions options;
+  options.recipe = &*recipe;
+  options.inputs = {scratch_ / "my.recipe"};
+  const auto summary = Convert(kMicro, scratch_ / "out.gguf", options);
+  ASSERT_TRUE(summary.ok()) << summary.status().message();
+  const auto file = gguf::File::Open(scratch_ / "out.gguf", BlockSizeOf);
+  ASSERT_TRUE(file.ok());
+  const auto type = [&](const char* name) {
+    const auto* const info = file->FindTensor(name);
+    return info == nullptr ? std::string("none")
+                           : std::string(quant::Name(static_cast<quant::Type>(info->type)));
+  };
+  EXPECT_EQ(type("blk.3.attn_q_b.weight"), "bf16");
+  EXPECT_EQ(type("blk.7.attn_q_b.weight"), "f16");
+  EXPECT_EQ(type("blk.3.ffn_up_exps.weight"), "q8_0");
+  EXPECT_EQ(type("blk.3.ffn_gate_inp.weight"), "f32");
+  EXPECT_EQ(type("output_norm.weight"), "f32");
+  EXPECT_EQ(*file->GetUint("general.file_type"), 1u);  // mostly f16
+  // The recipe is an input: nothing is written over it.
+  std::ofstream(scratch_ / "my.recipe") << "* = f16\n";
+  const auto refused = Convert(kMicro, scratch_ / "my.recipe", options);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("is also an input"), std::string::npos)
+      << refused.status().message();
+}
+
 }  // namespace
 }  // namespace glint::model

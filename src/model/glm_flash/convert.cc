@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <memory>
 
 #include "base/json.h"
@@ -30,15 +31,11 @@ using quant::Type;
 // Rows are converted in batches of about this many weights: the whole of what is in memory at a time.
 constexpr int64_t kBatchWeights = int64_t{1} << 20;
 
-Status CheckTypes(const ConvertOptions& options) {
-  for (const Type type : {options.type, options.experts_set ? options.experts : options.type}) {
-    const quant::Format* format = quant::Find(type);
-    if (format == nullptr || format->encode == nullptr) {
-      return {Code::kUnsupported, fmt::format("can not convert to type {}; there are {}", quant::Name(type),
-                                              quant::EncodableNames())};
-    }
-  }
-  return {};
+Status CheckType(Type type) {
+  const quant::Format* format = quant::Find(type);
+  if (format != nullptr && format->encode != nullptr) return {};
+  return {Code::kUnsupported, fmt::format("can not convert to type {}; there are {}", quant::Name(type),
+                                          quant::EncodableNames())};
 }
 
 // Every key of dialect A that a loader may ask for (spec/gguf.md 2.1).
@@ -219,7 +216,9 @@ class Conversion {
 
 Result<ConvertSummary> Convert(const std::string& directory, const std::string& out,
                                const ConvertOptions& options) {
-  if (Status s = CheckTypes(options); !s.ok()) return s;
+  const Type experts = options.experts_set ? options.experts : options.type;
+  for (const Type type : {options.type, experts})
+    if (Status s = CheckType(type); !s.ok()) return s;
   auto checkpoint = OpenHfCheckpoint(directory);
   if (!checkpoint.ok()) return checkpoint.status();
   HParams& hp = checkpoint->hparams;
@@ -236,22 +235,29 @@ Result<ConvertSummary> Convert(const std::string& directory, const std::string& 
 
   if (Status s = SetTokenizer(directory, hp, writer); !s.ok()) return s;
 
-  const auto recipe = Recipe::Plain(options.type, options.experts_set ? options.experts : options.type);
+  const auto recipe = options.recipe != nullptr ? *options.recipe : Recipe::Plain(options.type, experts);
+  std::map<Type, uint64_t> bytes_of;
   auto threads = std::make_unique<ThreadPool>(AvailableCores());
   ConvertSummary summary;
   for (const Tensor& tensor : ListTensors(hp)) {
     auto located = source.Locate(tensor);
     if (!located.ok()) return located.status();
     const Type type = recipe.TypeFor(tensor, hp.layers);
+    if (Status s = CheckType(type); !s.ok()) return s;
     if (type != recipe.Wanted(tensor, hp.layers)) ++summary.fallbacks;
     const uint64_t bytes = TensorBytes(tensor, type);
     ++summary.tensors;
     summary.bytes += bytes;
+    bytes_of[type] += bytes;
     writer.AddTensor(tensor.Name(), static_cast<uint32_t>(type), tensor.Ne(), bytes,
                      Conversion(tensor, std::move(*located), files, *quant::Find(type), *threads));
   }
+  const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (options.recipe != nullptr) writer.SetU32("general.file_type", FileType(most->first));
   summary.notes = std::move(notes);
-  const auto inputs = CheckpointFiles(directory, files.paths());
+  auto inputs = CheckpointFiles(directory, files.paths());
+  inputs.insert(inputs.end(), options.inputs.begin(), options.inputs.end());
   if (Status s = writer.Write(out, inputs, options.progress); !s.ok()) return s;
   return summary;
 }
