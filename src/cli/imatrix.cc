@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/memory.h"
 #include "cli/divergence_report.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
@@ -25,11 +26,17 @@ struct ImatrixChoice {
 };
 
 Result<int> Imatrix(const ImatrixChoice& o) {
-  const auto model = o.model.Open();
+  const auto model = o.model.Open(true);
   if (!model.ok()) return model.status();
   const auto ids = o.text.Ids(*model);
   if (!ids.ok()) return ids.status();
   const int64_t context = o.context.value_or(engine::DefaultWindows(*model).context);
+  const auto memory = engine::MemoryForImportance(*model, ids->size(), context);
+  if (!memory.ok()) return memory.status();
+  PrintError(fmt::format("takes {} beside the model: sums {}, buffers {}, state {}, decoded weights {}\n",
+                         FormatBytes(memory->total()), FormatBytes(memory->sums),
+                         FormatBytes(memory->buffers), FormatBytes(memory->state),
+                         FormatBytes(memory->decoded)));
   ProgressBar bar("measuring", Unit::kTokens);
   auto measured = engine::MeasureImportance(*model, *ids, context, bar.Callback());
   bar.Finish();
@@ -60,9 +67,9 @@ Work DeclareImatrix(Options& options) {
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
   options.Notes(
-      "Of the trunk's matrices: not the MTP block, nor attn_v_b, whose input no step hands on; without "
-      "importance all "
-      "their columns count alike. Experts that no token chose are named and have count 0 in the file.");
+      "Of every matrix but the embedding, the MTP block's too. Experts that no token chose are named and "
+      "have "
+      "count 0 in the file.");
   options.Check([o]() -> Status {
     if (!o->out) return {Code::kBadInput, "-o OUT.gguf is wanted"};
     return {};

@@ -58,6 +58,8 @@ struct StepContext {
   std::span<Scratch> per_worker;          // used inside Parallel; never the same object as `scratch`
   int64_t worth_sharing = kWorthSharing;  // tests share everything
 
+  // Whether the plan has the slot: those it hands out only when asked to look inside.
+  bool Keeps(plan::Slot slot) const { return places[static_cast<size_t>(slot)].bytes > 0; }
   float* Floats(plan::Slot slot) const {
     return reinterpret_cast<float*>(buffers + places[static_cast<size_t>(slot)].offset);
   }

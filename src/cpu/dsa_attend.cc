@@ -84,6 +84,7 @@ void DsaAttend(const StepContext& c) {
   const int32_t* const selected = c.Ints(plan::Slot::kSelected);
   const int32_t* const counts = c.Ints(plan::Slot::kSelectedCount);
   float* const attended = c.Floats(plan::Slot::kAttended);
+  float* const kept = c.Keeps(plan::Slot::kMix) ? c.Floats(plan::Slot::kMix) : nullptr;
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(qk)));
   const How alone = c.Alone();
 
@@ -111,6 +112,10 @@ void DsaAttend(const StepContext& c) {
           Attend(*c.how.kernels,
                  {latent, selected + r * width, query + at, mix + at, n, rank, count, kRows * rank, scale},
                  scores, part);
+        }
+        for (int64_t h = 0; kept != nullptr && h < n; ++h) {
+          for (int64_t r = 0; r < rows; ++r)
+            std::copy_n(mix + (h * kRows + r) * rank, rank, kept + ((first + r) * heads + head + h) * rank);
         }
         for (int64_t h = 0; h < n; ++h)
           Operand(c, alone, mix + h * kRows * rank, rank, rows, scratch)

@@ -1,5 +1,7 @@
 // spec/model.md 10.2, steps 2 and 3: the next token's embedding and the trunk's hidden state, each
 // normalised, projected together.
+#include <algorithm>
+
 #include "base/mutation.h"
 #include "cpu/stages.h"
 
@@ -21,6 +23,7 @@ void MtpInput(const StepContext& c) {
     for (int64_t r = 0; r < c.rows; ++r)
       std::swap_ranges(joined + 2 * r * d, joined + (2 * r + 1) * d, joined + (2 * r + 1) * d);
   }
+  if (c.Keeps(plan::Slot::kJoined)) std::copy_n(joined, c.rows * 2 * d, c.Floats(plan::Slot::kJoined));
   Operand(c, c.how, joined, 2 * d, c.rows, c.scratch).Times(w.eh_proj, 0, c.Floats(plan::Slot::kResidual), d);
 }
 

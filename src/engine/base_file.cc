@@ -196,7 +196,6 @@ Result<BaseReader> BaseReader::Parse(std::span<const std::byte> bytes, const std
   h.tokens = Get<uint64_t>(bytes, 88);
   h.windows = {Get<int64_t>(bytes, 96), Get<int64_t>(bytes, 104), Get<int64_t>(bytes, 112)};
   h.rows = Get<uint64_t>(bytes, 120);
-  // A section packs some 1000 times at most, which bounds rows by the file's size.
   const Windows& w = h.windows;
   if (h.vocab == 0 || h.vocab > kMostVocab || h.rows == 0 || h.rows > h.tokens || w.context < 2 ||
       w.stride < 1 || w.stride > w.context || w.first < 1 || w.first >= w.context)

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 
+#include "base/memory.h"
 #include "engine/model_impl.h"
 #include "engine/session_impl.h"
 #include "plan/product_inputs.h"
@@ -22,27 +24,57 @@ using plan::Slot;
 
 class Measurement {
  public:
-  explicit Measurement(ModelImpl& m) : m_(m), hp_(m.data.hparams) {
+  explicit Measurement(ModelImpl& m)
+      : m_(m), hp_(m.data.hparams), mtp_(hp_.nextn_layers > 0 && !m.data.weights.nextn.empty()) {
     for (const model::Tensor& tensor : model::ListTensors(hp_))
       tensors_[{tensor.block, tensor.id()}] = tensor;
   }
 
+  Result<ImportanceMemory> Memory(int64_t rows) {
+    const std::lock_guard lock(m_.mutex);
+    ImportanceMemory out;
+    out.state = m_.backend->StateBytes(rows, mtp_);
+    std::set<Key> counted;  // through which two matrices are reached: decoded once
+    for (const plan::Pass pass : Passes()) {
+      const auto plan = PlanFor(pass, static_cast<int>(std::min<int64_t>(rows, kChunkRows)));
+      if (!plan.ok()) return plan.status();
+      out.buffers = std::max(out.buffers, (*plan)->buffers.total_bytes);
+      for (const plan::Step& step : (*plan)->steps) {
+        for (const ProductInput& input : plan::ProductInputs(step)) {
+          const auto tensor = tensors_.find({step.layer, input.tensor});
+          if (tensor == tensors_.end()) continue;
+          const model::Shape& shape = tensor->second.shape;
+          out.sums += sizeof(double) * static_cast<uint64_t>((shape.columns + 1) * shape.slices);
+          const Key through{step.layer, input.through};
+          if (input.kind == ProductInput::Kind::kThrough && counted.insert(through).second)
+            out.decoded += sizeof(float) * static_cast<uint64_t>(tensors_.at(through).shape.count());
+        }
+      }
+    }
+    return out;
+  }
+
   Result<MeasuredImportance> Run(std::span<const int32_t> ids, int64_t context, const Progress& progress) {
     const std::lock_guard lock(m_.mutex);
-    auto state = m_.backend->NewState(std::min<int64_t>(context, static_cast<int64_t>(ids.size())), false);
+    auto state = m_.backend->NewState(std::min<int64_t>(context, static_cast<int64_t>(ids.size())), mtp_);
     if (!state.ok()) return state.status();
-    uint64_t done = 0, chunks = 0;
-    for (auto rest = ids; !rest.empty(); ++chunks) {
-      auto chunk = rest.first(std::min(rest.size(), static_cast<size_t>(context)));
-      rest = rest.subspan(chunk.size());
+    hidden_.resize(static_cast<size_t>(kChunkRows * hp_.hidden));
+    uint64_t chunks = 0;
+    for (size_t done = 0; done < ids.size(); ++chunks) {
+      const auto chunk = ids.subspan(done, std::min(ids.size() - done, static_cast<size_t>(context)));
       (*state)->Clear();
-      while (!chunk.empty()) {
-        const auto piece = chunk.first(std::min(chunk.size(), static_cast<size_t>(kChunkRows)));
-        chunk = chunk.subspan(piece.size());
-        if (Status s = Pass(**state, piece); !s.ok()) return s;
-        done += piece.size();
-        if (progress && !progress(done, ids.size())) return Status(Code::kBadInput, "interrupted");
+      for (size_t at = 0; at < chunk.size();) {
+        const size_t rows = std::min(chunk.size() - at, static_cast<size_t>(kChunkRows));
+        if (Status s = Pass(**state, plan::Pass::kTrunk, chunk.subspan(at, rows)); !s.ok()) return s;
+        // The MTP block gets a position's hidden state and the token after it: the chunk's last has none.
+        const auto next = chunk.subspan(at + 1, std::min(rows, chunk.size() - at - 1));
+        if (mtp_ && !next.empty()) {
+          if (Status s = Pass(**state, plan::Pass::kMtp, next); !s.ok()) return s;
+        }
+        at += rows;
+        if (progress && !progress(done + at, ids.size())) return Status(Code::kBadInput, "interrupted");
       }
+      done += chunk.size();
     }
     return Take(chunks, context);
   }
@@ -53,21 +85,30 @@ class Measurement {
   };
   using Key = std::pair<int, TensorId>;
 
-  Status Pass(plan::SequenceState& state, std::span<const int32_t> piece) {
-    const auto plan = PlanFor(static_cast<int>(piece.size()));
+  std::vector<plan::Pass> Passes() const {
+    return mtp_ ? std::vector{plan::Pass::kTrunk, plan::Pass::kMtp} : std::vector{plan::Pass::kTrunk};
+  }
+
+  // tokens: the trunk's, or those after the positions whose hidden states the trunk has just left in hidden_.
+  Status Pass(plan::SequenceState& state, plan::Pass pass, std::span<const int32_t> tokens) {
+    const bool trunk = pass == plan::Pass::kTrunk;
+    const auto rows = static_cast<int>(tokens.size());
+    const auto plan = PlanFor(pass, rows);
     if (!plan.ok()) return plan.status();
-    const plan::Segment segment{&state, state.position(), 0, static_cast<int>(piece.size())};
+    const plan::Segment segment{&state, trunk ? state.position() : state.mtp_position(), 0, rows};
     plan::Batch batch;
-    batch.tokens = piece;
+    batch.tokens = tokens;
     batch.segments = {&segment, 1};
+    batch.hidden_in = trunk ? nullptr : hidden_.data();
+    batch.final_out = trunk ? hidden_.data() : nullptr;
     return m_.backend->Run(**plan, batch, [this](const plan::StepView& view) {
       for (const ProductInput& input : plan::ProductInputs(view.step)) Look(view, input);
     });
   }
 
   // Levers that replace stages hide slots; those that only change how a stage is done stay.
-  Result<const plan::Plan*> PlanFor(int rows) {
-    if (const auto found = plans_.find(rows); found != plans_.end()) return &found->second;
+  Result<const plan::Plan*> PlanFor(plan::Pass pass, int rows) {
+    if (const auto found = plans_.find({pass, rows}); found != plans_.end()) return &found->second;
     plan::LeverChoice choice = m_.choice;
     for (const plan::Lever& lever : m_.backend->levers()) {
       if (lever.kind != plan::Lever::Kind::kReplace) continue;
@@ -78,16 +119,20 @@ class Measurement {
                                 .weights = &m_.data.weights,
                                 .levers = m_.backend->levers(),
                                 .choice = std::move(choice),
-                                .pass = plan::Pass::kTrunk,
+                                .pass = pass,
                                 .rows = rows,
+                                .look_inside = true,
                                 .keep_all = true});
     if (!plan.ok()) return plan.status();
-    return &plans_.emplace(rows, std::move(*plan)).first->second;
+    return &plans_.emplace(std::pair(pass, rows), std::move(*plan)).first->second;
   }
 
   void Look(const plan::StepView& view, const ProductInput& input) {
     const Key key{view.step.layer, input.tensor};
-    const model::Shape& shape = tensors_.at(key).shape;
+    const auto tensor = tensors_.find(key);
+    if (tensor == tensors_.end())
+      return;  // the head after the MTP block: it is the trunk's, and its inputs count there
+    const model::Shape& shape = tensor->second.shape;
     Sums& sums = sums_[key];
     sums.squares.resize(static_cast<size_t>(shape.columns * shape.slices));
     sums.counts.resize(static_cast<size_t>(shape.slices));
@@ -144,12 +189,14 @@ class Measurement {
     MeasuredImportance out;
     out.matrix.chunks = chunks;
     out.matrix.chunk_tokens = static_cast<uint64_t>(context);
-    for (const auto& [key, sums] : sums_) {
+    for (auto& [key, collected] : sums_) {
+      const Sums sums = std::exchange(collected, {});  // gone when its means are there
       const model::Tensor& tensor = tensors_.at(key);
       const std::string name = tensor.Name();
       model::Importance importance;
       importance.columns = static_cast<uint64_t>(tensor.shape.columns);
       importance.matrices = static_cast<uint64_t>(tensor.shape.slices);
+      importance.mean.reserve(sums.squares.size());
       size_t unhit = 0;
       for (size_t s = 0; s < sums.counts.size(); ++s) {
         importance.counts.push_back(static_cast<float>(sums.counts[s]));
@@ -172,14 +219,30 @@ class Measurement {
 
   ModelImpl& m_;
   const model::HParams& hp_;
+  const bool mtp_;
+  std::vector<float> hidden_;  // [kChunkRows][hidden], of the trunk's last pass
   std::map<Key, model::Tensor> tensors_;
   std::map<Key, Sums> sums_;
   std::map<Key, std::vector<float>> decoded_;
   std::vector<float> product_;
-  std::map<int, plan::Plan> plans_;  // by rows; addresses stay
+  std::map<std::pair<plan::Pass, int>, plan::Plan> plans_;  // addresses stay
 };
 
 }  // namespace
+
+Result<ImportanceMemory> MemoryForImportance(const Model& model, size_t tokens, int64_t context) {
+  return Measurement(*model.impl())
+      .Memory(std::max<int64_t>(std::min<int64_t>(context, static_cast<int64_t>(tokens)), 1));
+}
+
+Status ImportanceMemory::CheckRoom(const MemoryRoom& room) const {
+  if (total() <= room.bytes) return {};
+  return {Code::kNoRoom,
+          fmt::format("measuring takes {} beside the model (sums {}, buffers {}, state {}, decoded weights "
+                      "{}), but {} leaves {}; smaller chunks (--ctx) take less for state and buffers",
+                      FormatBytes(total()), FormatBytes(sums), FormatBytes(buffers), FormatBytes(state),
+                      FormatBytes(decoded), room.limited_by, FormatBytes(room.bytes))};
+}
 
 Result<MeasuredImportance> MeasureImportance(const Model& model, std::span<const int32_t> ids,
                                              int64_t context, const Progress& progress) {
@@ -191,6 +254,9 @@ Result<MeasuredImportance> MeasureImportance(const Model& model, std::span<const
       return Status(Code::kBadInput,
                     fmt::format("token id {} is not in the vocabulary of {}", id, model.vocab_size()));
   }
+  const auto memory = MemoryForImportance(model, ids.size(), context);
+  if (!memory.ok()) return memory.status();
+  if (Status s = memory->CheckRoom(AvailableMemory()); !s.ok()) return s;
   return Measurement(*model.impl()).Run(ids, context, progress);
 }
 

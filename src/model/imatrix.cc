@@ -56,8 +56,16 @@ Result<ImportanceMatrix> ImportanceMatrix::Read(const std::string& path) {
   }
   ImportanceMatrix matrix;
   if (const auto datasets = file->GetStrings(kDatasets); datasets.ok()) matrix.datasets = *datasets;
-  if (const auto chunks = file->GetUint(kChunks); chunks.ok()) matrix.chunks = *chunks;
-  if (const auto tokens = file->GetUint(kChunkTokens); tokens.ok()) matrix.chunk_tokens = *tokens;
+  for (const auto& [key, number] :
+       {std::pair(kChunks, &matrix.chunks), std::pair(kChunkTokens, &matrix.chunk_tokens)}) {
+    const auto value = file->GetUint(key);
+    if (!value.ok() && value.status().code() == Code::kNotFound) continue;
+    if (!value.ok()) return value.status();
+    if (*value > kMostChunks)
+      return Status(Code::kBadFile, fmt::format("{}: {} is {}, at most {} make sense", Printable(path), key,
+                                                *value, kMostChunks));
+    *number = *value;
+  }
   for (const gguf::TensorInfo& info : file->tensors()) {
     if (!info.name.ends_with(kSums)) {
       const bool counts = info.name.ends_with(kCounts);
@@ -100,24 +108,31 @@ Result<ImportanceMatrix> ImportanceMatrix::Read(const std::string& path) {
 }
 
 Status ImportanceMatrix::Write(const std::string& path, std::span<const std::string> inputs) const {
+  for (const auto& [what, number] :
+       {std::pair("chunks", chunks), std::pair("tokens in a chunk", chunk_tokens)}) {
+    if (number > kMostChunks)
+      return {Code::kBadInput, fmt::format("{}: {} {}; an importance matrix tells of {} at most",
+                                           Printable(path), number, what, kMostChunks)};
+  }
   gguf::Writer writer;
   writer.SetString("general.type", "imatrix");
   writer.SetStrings(kDatasets, datasets);
   writer.SetU32(kChunks, static_cast<uint32_t>(chunks));
   writer.SetU32(kChunkTokens, static_cast<uint32_t>(chunk_tokens));
-  const auto give = [](std::vector<float> values) {
-    return [values = std::move(values)](const gguf::Writer::Sink& sink) {
-      return sink(std::as_bytes(std::span(values)));
-    };
-  };
   for (const auto& [name, importance] : tensors_) {
-    std::vector<float> sums = importance.mean;
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] *= importance.counts[i / importance.columns];
+    // Sums are made when they are written: a large model's would be a second copy of everything.
     writer.AddTensor(name + std::string(kSums), static_cast<uint32_t>(quant::Type::kF32),
                      {importance.columns, importance.matrices}, importance.mean.size() * sizeof(float),
-                     give(std::move(sums)));
+                     [&of = importance](const gguf::Writer::Sink& sink) {
+                       std::vector<float> sums = of.mean;
+                       for (size_t i = 0; i < sums.size(); ++i) sums[i] *= of.counts[i / of.columns];
+                       return sink(std::as_bytes(std::span(sums)));
+                     });
     writer.AddTensor(name + std::string(kCounts), static_cast<uint32_t>(quant::Type::kF32),
-                     {1, importance.matrices}, importance.matrices * sizeof(float), give(importance.counts));
+                     {1, importance.matrices}, importance.matrices * sizeof(float),
+                     [&of = importance](const gguf::Writer::Sink& sink) {
+                       return sink(std::as_bytes(std::span(of.counts)));
+                     });
   }
   return writer.Write(path, inputs);
 }

@@ -19,13 +19,16 @@ struct Importance {
   std::vector<float> counts;  // [matrices]: rows seen; 0: never hit, its means (0) say nothing
 };
 
+// Of chunks, and of tokens in one. Other tools keep both as 32-bit numbers, some with a sign.
+inline constexpr uint64_t kMostChunks = INT32_MAX;
+
 // A file in GGUF form as llama.cpp writes and reads it: general.type "imatrix", and for every tensor NAME of a model NAME.in_sum2
 // [columns, matrices], sums of squares, and NAME.counts [1, matrices], both float32.
 class ImportanceMatrix {
  public:
   // kBadFile for anything else, naming file and tensor; the older form that is no GGUF is told apart.
   static Result<ImportanceMatrix> Read(const std::string& path);
-  // `inputs` are never overwritten. Tensors are written in the order of their names.
+  // `inputs` are never overwritten; kBadInput for more than kMostChunks. Tensors are written in the order of their names.
   Status Write(const std::string& path, std::span<const std::string> inputs) const;
 
   // By the GGUF name of the model's tensor, such as "blk.3.ffn_up_exps.weight"; null if it was not measured.

@@ -73,7 +73,9 @@ struct PlanRequest {
   std::span<const Lever> levers;  // the backend's table; outlives the plan
   LeverChoice choice;
   Pass pass = Pass::kTrunk;
-  int rows = 1;           // batch shape: levers with min_rows above it are not laid
+  int rows = 1;  // batch shape: levers with min_rows above it are not laid
+  // dsa.attend and mtp.input also give out what they make on the way (kMix, kJoined), where no lever replaces them.
+  bool look_inside = false;
   bool keep_all = false;  // no sharing of buffers, so that every slot can be looked at after its step
 };
 

@@ -242,6 +242,13 @@ Result<Plan> MakePlan(const PlanRequest& request) {
     };
     if (std::any_of(plan.steps.begin(), plan.steps.end(), uses)) plan.levers.push_back(&lever);
   }
+  if (request.look_inside) {
+    for (Step& step : plan.steps) {
+      if (step.lever != nullptr) continue;
+      if (step.stage == Stage::kDsaAttend) step.out.push_back(Slot::kMix);
+      if (step.stage == Stage::kMtpInput) step.out.push_back(Slot::kJoined);
+    }
+  }
   plan.buffers = LayOut(plan.steps, *request.hparams, request.rows, request.keep_all);
   return plan;
 }

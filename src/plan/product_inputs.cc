@@ -25,7 +25,7 @@ std::vector<ProductInput> ProductInputs(const Step& step) {
     case Stage::kDsaIndex:
       return {{Id::kIndexQb, Slot::kQResid}, {Id::kIndexK}, {Id::kIndexProj}, {Id::kIndexGate}};
     case Stage::kDsaAttend:
-      return {{Id::kDsaKb, Slot::kQ, Kind::kHeads}};
+      return {{Id::kDsaKb, Slot::kQ, Kind::kHeads}, {Id::kDsaVb, Slot::kMix, Kind::kHeads}};
     case Stage::kDsaOut:
       return {{Id::kDsaOut, Slot::kAttended}};
     case Stage::kFfnGateUp:
@@ -42,6 +42,8 @@ std::vector<ProductInput> ProductInputs(const Step& step) {
       return {{Id::kSharedGate}, {Id::kSharedUp}};
     case Stage::kMoeSharedDown:
       return {{Id::kSharedDown, Slot::kSharedHidden}};
+    case Stage::kMtpInput:
+      return {{Id::kNextnEhProj, Slot::kJoined}};
     case Stage::kHeadLogits:
       return {{Id::kHead, Slot::kFinal}};
     default:

@@ -21,8 +21,8 @@ struct ProductInput {
   model::TensorId through = model::TensorId::kCount;
 };
 
-// Of a canonical step; its slots are valid once it has run. Left out because no slot holds their input: attn_v_b (the mix of
-// latent rows, inside dsa.attend) and nextn.eh_proj. The embedding is looked up, not multiplied.
+// Of a canonical step of a plan that looks inside (PlanRequest::look_inside); its slots are valid once it has run. The embedding
+// is looked up, not multiplied.
 std::vector<ProductInput> ProductInputs(const Step& step);
 
 }  // namespace glint::plan

@@ -47,6 +47,8 @@ constexpr std::array<std::string_view, kSlotCount> kSlotNames = {"streams",
                                                                  "expert_out",
                                                                  "shared_hidden",
                                                                  "shared_out",
+                                                                 "mix",
+                                                                 "joined",
                                                                  "final",
                                                                  "logits"};
 
@@ -127,6 +129,10 @@ int64_t Width(Slot slot, const model::HParams& hp) {
       return hp.experts_used * hp.hidden;
     case Slot::kSharedHidden:
       return hp.shared_ffn;
+    case Slot::kMix:
+      return hp.heads * hp.kv_lora_rank;
+    case Slot::kJoined:
+      return 2 * hp.hidden;
     case Slot::kLogits:
       return hp.vocab_size;
     case Slot::kCount:

@@ -78,8 +78,10 @@ enum class Slot : uint8_t {
   kExpertOut,      // [rows][experts_used][D]
   kSharedHidden,   // [rows][shared_ffn]
   kSharedOut,      // [rows][D]
-  kFinal,          // [rows][D] after the final norm: input of the head, and of hnorm
-  kLogits,         // [wanted rows][vocab]: the caller's memory, never in the plan's buffers
+  kMix,     // [rows][heads][kv_lora] of latent rows, what v_b is applied to. Only where a plan looks inside
+  kJoined,  // [rows][2 D] normalised embedding and hidden state, what eh_proj is applied to. The same
+  kFinal,   // [rows][D] after the final norm: input of the head, and of hnorm
+  kLogits,  // [wanted rows][vocab]: the caller's memory, never in the plan's buffers
   kCount
 };
 

@@ -122,5 +122,39 @@ TEST(ImportanceFile, SurvivesAnyDamage) {
   }
 }
 
+// Other tools keep these numbers in 32 bits: none is cut to fit.
+TEST(ImportanceFile, CountsOfChunksAreNeverCut) {
+  const TempDir folder;
+  for (uint64_t ImportanceMatrix::*number : {&ImportanceMatrix::chunks, &ImportanceMatrix::chunk_tokens}) {
+    auto matrix = Sample();
+    matrix.*number = kMostChunks;
+    ASSERT_TRUE(matrix.Write(folder.Path("most.gguf"), {}).ok());
+    const auto back = ImportanceMatrix::Read(folder.Path("most.gguf"));
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    EXPECT_EQ((*back).*number, kMostChunks);
+    for (const uint64_t more : {kMostChunks + 1, uint64_t{1} << 32, (uint64_t{1} << 32) + 7}) {
+      matrix.*number = more;
+      const Status refused = matrix.Write(folder.Path("more.gguf"), {});
+      EXPECT_EQ(refused.code(), Code::kBadInput) << more;
+      EXPECT_NE(refused.message().find(std::to_string(more)), std::string::npos) << refused.message();
+      EXPECT_FALSE(std::filesystem::exists(folder.Path("more.gguf")));
+    }
+  }
+  // A file that says more, or something else than a number.
+  for (const bool text : {false, true}) {
+    gguf::Writer writer;
+    writer.SetString("general.type", "imatrix");
+    if (text)
+      writer.SetString("imatrix.chunk_count", "many");
+    else
+      writer.SetU32("imatrix.chunk_count", 0x80000000u);
+    ASSERT_TRUE(writer.Write(folder.Path("bad.gguf"), {}).ok());
+    const auto read = ImportanceMatrix::Read(folder.Path("bad.gguf"));
+    EXPECT_EQ(read.status().code(), Code::kBadFile);
+    EXPECT_NE(read.status().message().find("imatrix.chunk_count"), std::string::npos)
+        << read.status().message();
+  }
+}
+
 }  // namespace
 }  // namespace glint::model
