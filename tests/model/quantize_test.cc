@@ -159,6 +159,12 @@ TEST_F(Quantizing, SecondScalesComeAndGo) {
 
 // Stopped within tensors again and again: file and report are those of one run, to the last bit of the errors.
 TEST_F(Quantizing, GoesOnWithinATensor) {
+  // An embedding of three batches of rows, and experts of a batch each.
+  const auto data = LoadSynthetic("tiny,recipe=f32,layers=4,experts=3,vocab=9000,dense_ffn=256");
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  const auto paths = WriteDialect(*data, scratch_ / "large");
+  ASSERT_TRUE(paths.ok()) << paths.status().message();
+  in_ = paths->front();
   QuantizeOptions options;
   options.piece_bytes = 1;  // every batch of rows
   options.threads = 2;
