@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -219,6 +220,55 @@ bool SameFile(const std::string& a, const std::string& b) {
   return stat(a.c_str(), &x) == 0 && stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+bool SamePlace(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  struct stat x {
+  }, y{};
+  const bool there = stat(a.c_str(), &x) == 0;
+  if (there != (stat(b.c_str(), &y) == 0)) return false;
+  if (there) return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  const auto to_a = FollowLinks(a), to_b = FollowLinks(b);
+  if (!to_a.ok() || !to_b.ok()) return false;
+  const auto split = [](const std::string& path) {
+    const size_t slash = path.rfind('/');
+    return slash == std::string::npos ? std::pair(std::string("."), path)
+                                      : std::pair(path.substr(0, slash + 1), path.substr(slash + 1));
+  };
+  const auto [folder_a, name_a] = split(*to_a);
+  const auto [folder_b, name_b] = split(*to_b);
+  return name_a == name_b && SameFile(folder_a, folder_b);
+}
+
+Status CheckNotOutput(const std::string& destination, std::span<const std::string> others) {
+  for (const std::string& other : others) {
+    if (!SamePlace(other, destination)) continue;
+    return {Code::kBadInput, fmt::format("{}: is also written as {}; name another output",
+                                         Printable(destination), Printable(other))};
+  }
+  return {};
+}
+
+Status CheckNamesFile(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);  // all of it without a slash: npos + 1 is 0
+  if (!name.empty() && name != "." && name != "..") return {};
+  return {Code::kBadInput, fmt::format("{}: names no file", path.empty() ? "\"\"" : Printable(path))};
+}
+
+int RenameToNew(int directory, const std::string& from, const std::string& to, NewName first) {
+  if (first == NewName::kRename) {
+    if (renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return errno;
+  }
+  if (first != NewName::kLook) {
+    if (linkat(directory, from.c_str(), directory, to.c_str(), 0) == 0)
+      return unlinkat(directory, from.c_str(), 0) == 0 ? 0 : errno;
+    if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP && errno != EMLINK) return errno;
+  }
+  struct stat status {};
+  if (fstatat(directory, to.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
+  return renameat(directory, from.c_str(), directory, to.c_str()) == 0 ? 0 : errno;
+}
+
 Status CheckNotInput(const std::string& destination, std::span<const std::string> inputs) {
   for (const std::string& input : inputs) {
     if (input != destination && !SameFile(input, destination)) continue;
@@ -230,7 +280,8 @@ Status CheckNotInput(const std::string& destination, std::span<const std::string
 }
 
 Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<const std::string> inputs,
-                                      uint32_t mode) {
+                                      uint32_t mode, bool replace) {
+  if (Status status = CheckNamesFile(destination); !status.ok()) return status;
   if (Status status = CheckNotInput(destination, inputs); !status.ok()) return status;
   const auto target = FollowLinks(destination);
   if (!target.ok()) return target.status();
@@ -238,9 +289,8 @@ Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<
   file.destination_ = destination;
   const size_t slash = target->rfind('/');
   file.name_ = slash == std::string::npos ? *target : target->substr(slash + 1);
-  if (file.name_.empty() || file.name_ == "." || file.name_ == "..") {
-    return Status(Code::kBadInput, fmt::format("{}: names no file", Printable(destination)));
-  }
+  if (Status names = CheckNamesFile(*target); !names.ok()) return names;  // a link may lead anywhere
+  file.may_replace_ = replace;
   const std::string directory = slash == std::string::npos ? "." : target->substr(0, slash + 1);
   file.directory_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file.directory_ < 0) return SystemError(directory, "directory cannot be opened");
@@ -257,7 +307,12 @@ Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<
     }
     file.mode_ = status.st_mode & 0777u;
     file.replaces_ = true;
+  } else if (errno != ENOENT) {
+    return SystemError(destination, "cannot be a file's name");
   }
+  // A link that leads nowhere is something too.
+  if (!replace && lstat(destination.c_str(), &status) == 0)
+    return Status(Code::kBadInput, fmt::format("{} exists; --force replaces it", Printable(destination)));
   RemoveStale(file.directory_);
   for (int attempt = 0; attempt < 16; ++attempt) {
     std::array<uint64_t, 2> random{};
@@ -287,6 +342,7 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(mode_, other.mode_);
   std::swap(replaces_, other.replaces_);
+  std::swap(may_replace_, other.may_replace_);
   std::swap(destination_, other.destination_);
   std::swap(name_, other.name_);
   std::swap(temporary_, other.temporary_);
@@ -343,12 +399,26 @@ Status AtomicFile::Commit() {
   if (close(std::exchange(fd_, -1)) != 0 && status.ok())
     status = SystemError(destination_, "cannot finish writing");
   if (status.ok()) {
-    if (renameat(directory_, temporary_.c_str(), directory_, name_.c_str()) == 0) {
-      temporary_.clear();
-      fsync(directory_);  // some file systems cannot; the file is whole under its old or new name either way
-    } else {
-      status = SystemError(destination_, "cannot rename the temporary file to it");
+    int error = 0;
+    if (!may_replace_) {
+      error = RenameToNew(directory_, temporary_, name_);
+    } else if (renameat(directory_, temporary_.c_str(), directory_, name_.c_str()) != 0) {
+      error = errno;
     }
+    if (error == EEXIST) {
+      const bool kept = RenameToNew(directory_, temporary_, name_ + ".new") == 0;
+      if (kept) temporary_.clear();
+      status = {
+          Code::kBadInput,
+          fmt::format("{}: a file of this name appeared meanwhile, and stays as it is{}",
+                      Printable(destination_),
+                      kept ? fmt::format("; what was made is {}.new beside it", Printable(name_)) : "")};
+    } else if (error != 0) {
+      status = SystemError(destination_, "cannot rename the temporary file to it", error);
+    } else {
+      temporary_.clear();
+    }
+    fsync(directory_);  // some file systems cannot; the file is whole under its old or new name either way
   }
   Discard();
   return status;

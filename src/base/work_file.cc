@@ -92,10 +92,23 @@ Status WorkFile::Sync() {
   return fsync(fd_) == 0 ? Status() : SystemError(path_, "cannot be brought to the disk");
 }
 
-Status WorkFile::RenameTo(const std::string& path) {
+Status WorkFile::RenameTo(const std::string& path, bool replace) {
   if (Status status = Sync(); !status.ok()) return status;
-  if (rename(path_.c_str(), path.c_str()) != 0)
-    return SystemError(path, fmt::format("{} cannot be renamed to it", Printable(path_)));
+  int error = 0;
+  if (!replace) {
+    error = RenameToNew(AT_FDCWD, path_, path);
+  } else if (rename(path_.c_str(), path.c_str()) != 0) {
+    error = errno;
+  }
+  if (error == EEXIST) {
+    return {
+        Code::kBadInput,
+        fmt::format("{}: a file of this name appeared meanwhile, and stays as it is; {} is whole, and the "
+                    "same command with --force puts it there",
+                    Printable(path), Printable(path_))};
+  }
+  if (error != 0)
+    return SystemError(path, fmt::format("{} cannot be renamed to it", Printable(path_)), error);
   path_ = path;
   const int directory = open(DirectoryOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory >= 0) {

@@ -26,8 +26,9 @@ class WorkFile {
   Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
   Status ReadAt(uint64_t offset, std::span<std::byte> bytes) const;  // kBadFile if the file ends before
   Status Sync();
-  // The file is on the disk under the other name, in the same directory; a file of that name is replaced. `this` stays open.
-  Status RenameTo(const std::string& path);
+  // The file is on the disk under the other name, in the same directory; a file of that name is replaced, or kBadInput. `this`
+  // stays open.
+  Status RenameTo(const std::string& path, bool replace);
   Status Remove();
   const std::string& path() const { return path_; }
 

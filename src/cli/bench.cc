@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <filesystem>
 #include <memory>
 
 #include "base/file.h"
@@ -36,7 +35,7 @@ struct BenchOptions {
   std::optional<int64_t> prefill, decode, blocks, warmup;
   std::optional<uint64_t> seed;
   std::optional<double> confidence, seconds;
-  bool json = false, limits = false;
+  bool json = false, limits = false, force = false;
 };
 
 // ---- what to measure
@@ -244,22 +243,13 @@ Status MeasureLimits(const std::vector<engine::BenchArm>& arms, std::vector<Benc
 
 // ---- files
 
-bool SameFile(const std::string& a, const std::string& b) {
-  std::error_code error;
-  // Made absolute first: of a path of which nothing exists weakly_canonical leaves a relative one.
-  const auto whole = [&](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
-  };
-  return a == b || whole(a) == whole(b);
-}
-
 // Opened before the work, so that a place that can't be written to shows before an hour has gone by.
 struct Output {
   std::optional<AtomicFile> file;
 
-  Status Open(const std::optional<std::string>& path, std::span<const std::string> inputs) {
+  Status Open(const std::optional<std::string>& path, bool replace) {
     if (!path) return {};
-    auto made = AtomicFile::Create(*path, inputs);
+    auto made = AtomicFile::Create(*path, {}, 0666, replace);
     if (!made.ok()) return made.status();
     file = std::move(*made);
     return {};
@@ -285,18 +275,14 @@ Result<int> Bench(const BenchOptions& o) {
   report.context = o.file ? *o.file : fmt::format("random ids, seed {}", o.seed.value_or(1));
   report.settings = *settings;
   report.confidence = o.confidence.value_or(kDefaultConfidence) / 100;
-  std::vector<std::string> inputs;
-  if (o.file && *o.file != "-") inputs.push_back(*o.file);
   for (size_t i = 0; i < arms->size(); ++i) {
     auto facts = FactsOf(o.arms[i], (*arms)[i], *settings);
     if (!facts.ok()) return facts.status();
     report.arms.push_back(std::move(*facts));
-    const auto& files = (*arms)[i].model.impl()->data.files;
-    inputs.insert(inputs.end(), files.begin(), files.end());
   }
   Output csv, plot;
-  if (Status status = csv.Open(o.csv, inputs); !status.ok()) return status;
-  if (Status status = plot.Open(o.plot, inputs); !status.ok()) return status;
+  if (Status status = csv.Open(o.csv, o.force); !status.ok()) return status;
+  if (Status status = plot.Open(o.plot, o.force); !status.ok()) return status;
 
   if (o.limits) {
     if (Status status = MeasureLimits(*arms, report.arms); !status.ok()) return status;
@@ -354,6 +340,18 @@ Work DeclareBench(Options& options) {
   options.Flag("--json", &o->json, "One JSON object on stdout instead of the table, with every sample");
   options.Value("--csv", "FILE", &o->csv, "Also write every sample to a CSV file");
   options.Value("--plot", "FILE", &o->plot, "Also draw tokens/s by depth as an SVG file");
+  options.Flag("--force", &o->force, "Replace these two files if they exist (never an input)");
+  options.files().Reads(&o->file);
+  options.files().ReadsAll([o] {
+    std::vector<std::string> paths;
+    for (const ArmChoice& arm : o->arms) {
+      const auto where = arm.model.Path();
+      if (!arm.model.synthetic && where.ok()) paths.push_back(*where);
+    }
+    return paths;
+  });
+  options.files().Writes(&o->csv, &o->force);
+  options.files().Writes(&o->plot, &o->force);
   o->common.Declare(options);
   options.Notes(
       "Depths are reached once; samples start from a checkpoint. Ctrl-C prints what was measured until then, "
@@ -374,7 +372,7 @@ Work DeclareBench(Options& options) {
     }
     if (o->blocks && o->seconds) return {Code::kBadInput, "give --blocks or --seconds, not both"};
     if (o->file && o->seed) return {Code::kBadInput, "--seed is of random ids, and -f gives a text"};
-    if (o->csv && o->plot && SameFile(*o->csv, *o->plot))
+    if (o->csv && o->plot && SamePlace(*o->csv, *o->plot))
       return {Code::kBadInput, "--csv and --plot name one file"};
     auto arms = ParseArms(o->arm_texts, o->common);
     if (!arms.ok()) return arms.status();

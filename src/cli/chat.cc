@@ -403,6 +403,7 @@ Work DeclareChat(Options& options) {
   options.Value(
       "--ctx", "N", &o->context, 1, INT32_MAX,
       "Tokens the conversation has room for; without it 4096, or less if the model was made for less");
+  options.files().Writes(&o->session, nullptr, CommandFiles::Form::kSession);
   options.Value("--session", "FILE", &o->session,
                 "Go on with the conversation of this file, and save it there at the end; it is made if it is "
                 "not there");

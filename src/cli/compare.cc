@@ -43,15 +43,30 @@ struct Behaviour {
   engine::BenchAnalysis speed{};
 };
 
-Result<Behaviour> Behave(const CompareChoice& o) {
+// Both models and the text, looked at before the weights, whose comparison takes long.
+struct Prepared {
+  Model a, b;
+  std::vector<int32_t> ids;
+};
+
+Result<Prepared> Prepare(const CompareChoice& o) {
   ModelOptions settings;
   settings.threads = static_cast<int>(o.threads.value_or(0));
-  const auto a = Model::Open(o.a, settings);
+  auto a = Model::Open(o.a, settings);
   if (!a.ok()) return a.status();
-  const auto b = Model::Open(o.b, settings);
+  auto b = Model::Open(o.b, settings);
   if (!b.ok()) return b.status();
-  const auto ids = o.scoring.Ids(*a);
+  auto ids = o.scoring.Ids(*a);
   if (!ids.ok()) return ids.status();
+  const engine::Windows windows = o.scoring.Choose(engine::DefaultWindows(*a));
+  for (const Model* model : {&*a, &*b})
+    if (Status s = engine::CheckWindows(windows, *model, ids->size()); !s.ok()) return s;
+  return Prepared{std::move(*a), std::move(*b), std::move(*ids)};
+}
+
+Result<Behaviour> Behave(const CompareChoice& o, const Prepared& prepared) {
+  const auto *const a = &prepared.a, *const b = &prepared.b;
+  const auto* const ids = &prepared.ids;
   Behaviour out{.divergence = engine::DivergenceBins(o.scoring.Bins()),
                 .windows = o.scoring.Choose(engine::DefaultWindows(*a))};
   ProgressBar bar("comparing predictions", Unit::kTokens);
@@ -196,13 +211,19 @@ std::string Json(const CompareChoice& o, const model::FileComparison& files, con
 }
 
 Result<int> Compare(const CompareChoice& o) {
+  std::optional<Prepared> prepared;
+  if (o.with_text()) {
+    auto made = Prepare(o);
+    if (!made.ok()) return made.status();
+    prepared.emplace(std::move(*made));
+  }
   ProgressBar bar("comparing weights", Unit::kBytes);
   const auto files = model::CompareFiles(o.a, o.b, static_cast<int>(o.threads.value_or(0)), bar.Callback());
   bar.Finish();
   if (!files.ok()) return files.status();
   std::optional<Behaviour> found;
   if (o.with_text()) {
-    auto behaviour = Behave(o);
+    auto behaviour = Behave(o, *prepared);
     if (!behaviour.ok()) return behaviour.status();
     found.emplace(std::move(*behaviour));
   }
@@ -218,6 +239,12 @@ Work DeclareCompare(Options& options) {
   options.RequiredPositional("A.gguf", &o->a, "What B is compared with; any file of a set");
   options.RequiredPositional("B.gguf", &o->b, "The other");
   o->scoring.Declare(options, "--text");
+  options.Check([o]() -> Status {
+    const ScoringChoice& s = o->scoring;
+    if (o->with_text() || !(s.context || s.stride || s.first || s.bins || s.special)) return {};
+    return {Code::kBadInput,
+            "--ctx, --stride, --first, --bins and --special are of a text: give --text or --ids"};
+  });
   options.Value("--threads", "N", &o->threads, 1, 1024, "Threads; without it one a core");
   options.Flag("--json", &o->json, "As JSON");
   options.Notes(

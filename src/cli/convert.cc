@@ -2,7 +2,6 @@
 #include "model/convert.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <memory>
 
@@ -31,11 +30,6 @@ Status CheckType(std::string_view option, const std::optional<std::string>& name
 }
 
 Result<int> Convert(const ConvertChoice& o) {
-  struct stat there {};
-  // lstat: a dangling link at the destination is something too.
-  if (!o.force && lstat(o.out.c_str(), &there) == 0) {
-    return Status(Code::kBadInput, fmt::format("{} exists; --force replaces it", o.out));
-  }
   std::optional<model::Recipe> recipe;
   if (o.recipe) {
     auto read = ReadRecipe(*o.recipe);
@@ -47,7 +41,8 @@ Result<int> Convert(const ConvertChoice& o) {
   if (o.type) options.type = quant::Find(*o.type)->type;
   options.experts = options.type;
   if (o.experts) options.experts = quant::Find(*o.experts)->type, options.experts_set = true;
-  if (recipe) options.recipe = &*recipe, options.inputs.push_back(*o.recipe);
+  if (recipe) options.recipe = &*recipe;
+  options.replace = o.force;
   options.name = o.name.value_or("");
   options.progress = bar.Callback();
   const auto summary = model::Convert(o.directory, o.out, options);
@@ -79,6 +74,9 @@ Work DeclareConvert(Options& options) {
                 "(`glint quantize --help` explains); 'keep' means f32");
   options.Value("--name", "NAME", &o->name, "general.name of the file; without it the directory's name");
   options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never one of the inputs)");
+  options.files().Reads(&o->directory);
+  options.files().ReadsRecipe(&o->recipe);
+  options.files().Writes(&o->out, &o->force);
   options.Notes(
       "Tokenizer, chat template, sampling hints and the MTP block go along. Small tensors stay float32. FP8 "
       "checkpoints with "

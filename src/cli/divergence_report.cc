@@ -1,11 +1,13 @@
 #include "cli/divergence_report.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "cli/input.h"
+#include "cli/terminal.h"
 #include "cli/units.h"
 
 namespace glint::cli {
@@ -29,11 +31,16 @@ Result<std::vector<int64_t>> ParseBins(const std::string& text) {
   return edges;
 }
 
+// What would be shown as -0.000 is 0.
+double NoMinusZero(double value, double half_step) { return std::fabs(value) < half_step ? 0 : value; }
+
 }  // namespace
 
 void ScoringChoice::Declare(Options& options, const std::string& text_option) {
   options.Value(text_option, "TEXT", &file, "The text, a file ('-' is stdin); every byte counts");
   options.Value("--ids", "LIST", &ids, "Token ids instead: 1,2,3 or @FILE");
+  options.files().Reads(&file);
+  options.files().ReadsIds(&ids);
   options.Flag("--special", &special, "Control tokens spelled in the text become those tokens");
   options.Value("--ctx", "N", &context, 2, INT32_MAX,
                 "Tokens of a window; without it 2048, or what the model was made for");
@@ -44,6 +51,11 @@ void ScoringChoice::Declare(Options& options, const std::string& text_option) {
   options.Value("--bins", "N,...", &bins, "Where the position bins begin; without it 0,512,4096,16384");
   options.Check([this]() -> Status {
     if (file && ids) return {Code::kBadInput, "give the text as a file or with --ids, not both"};
+    if (context && stride && *stride > *context)
+      return {Code::kBadInput,
+              fmt::format("--stride: {} is more than --ctx, {}: tokens between windows would "
+                          "be read by none",
+                          *stride, *context)};
     if (!bins) return {};
     const auto edges = ParseBins(*bins);
     return edges.ok() ? Status() : edges.status();
@@ -57,6 +69,8 @@ Result<std::vector<int32_t>> ScoringChoice::Ids(const Model& model) const {
     if (!given.ok()) return given;
     out = std::move(*given);
   } else {
+    if (!file && IsTerminal(STDIN_FILENO))
+      return Status(Code::kBadInput, "no text: give a file, or '-' for stdin, or token ids with --ids");
     const auto read = ReadText(std::nullopt, file, "text");
     if (!read.ok()) return read.status();
     if (!model.has_tokenizer())
@@ -97,9 +111,10 @@ std::string DivergenceTable(const engine::DivergenceBins& divergence) {
       return;
     }
     text += fmt::format(
-        "  {:<14}{:>9}{:>12.6f}{:>11.6f}{:>11.6f}{:>11.5f}{:>11.5f}{:>8.2f} %{:>+9.3f} %{:>+8.1f} %\n", name,
-        Grouped(static_cast<uint64_t>(s.tokens)), s.mean, s.mean_error, s.median, s.high, s.most,
-        100 * s.same_top, 100 * s.mean_change, 100 * s.largest_change);
+        "  {:<14}{:>9} {:>11.6f} {:>10.6f} {:>10.6f} {:>10.5f} {:>10.5f}{:>8.2f} %{:>+9.3f} %{:>+8.1f} %\n",
+        name, Grouped(static_cast<uint64_t>(s.tokens)), s.mean, s.mean_error, s.median, s.high, s.most,
+        100 * s.same_top, NoMinusZero(100 * s.mean_change, 0.0005),
+        NoMinusZero(100 * s.largest_change, 0.05));
   };
   for (size_t i = 0; i < divergence.bins().edges.size(); ++i)
     line(divergence.bins().Name(i), divergence.Bin(i));

@@ -23,6 +23,7 @@ struct ImatrixChoice {
   ScoringChoice text;
   std::optional<std::string> out;
   std::optional<int64_t> context;
+  bool force = false;
 };
 
 Result<int> Imatrix(const ImatrixChoice& o) {
@@ -41,16 +42,13 @@ Result<int> Imatrix(const ImatrixChoice& o) {
   auto measured = engine::MeasureImportance(*model, *ids, context, bar.Callback());
   bar.Finish();
   if (!measured.ok()) return measured.status();
-  std::vector<std::string> inputs = model->impl()->data.files;
-  if (o.text.file && *o.text.file != "-") {
-    inputs.push_back(*o.text.file);
-    measured->matrix.datasets.push_back(*o.text.file);
-  }
-  if (Status s = measured->matrix.Write(*o.out, inputs); !s.ok()) return s;
+  if (o.text.file && *o.text.file != "-") measured->matrix.datasets.push_back(*o.text.file);
+  if (Status s = measured->matrix.Write(*o.out, {}, o.force); !s.ok()) return s;
   for (const std::string& line : measured->never_hit)
     PrintError(fmt::format("note: never hit, so without importance: {}\n", TerminalText(line)));
-  PrintError(fmt::format("{}: {} tensors, {} tokens\n", TerminalText(*o.out),
-                         Grouped(measured->matrix.tensors().size()), Grouped(ids->size())));
+  PrintError(fmt::format("{}: {}, {}\n", TerminalText(*o.out),
+                         Counted(measured->matrix.tensors().size(), "tensor"),
+                         Counted(ids->size(), "token")));
   return 0;
 }
 
@@ -61,6 +59,10 @@ Work DeclareImatrix(Options& options) {
   options.Value("-f,--file", "TEXT", &o->text.file, "The text, a file ('-' is stdin); every byte counts");
   options.Value("--ids", "LIST", &o->text.ids, "Token ids instead: 1,2,3 or @FILE");
   options.Value("-o,--out", "OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
+  options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never an input)");
+  options.files().Reads(&o->text.file);
+  options.files().ReadsIds(&o->text.ids);
+  options.files().Writes(&o->out, &o->force);
   options.Value(
       "--ctx", "N", &o->context, 1, INT32_MAX,
       "Tokens of a chunk, each read from an empty state; without it 2048, or what the model was made for");
@@ -72,6 +74,8 @@ Work DeclareImatrix(Options& options) {
       "count 0 in the file.");
   options.Check([o]() -> Status {
     if (!o->out) return {Code::kBadInput, "-o OUT.gguf is wanted"};
+    if (o->text.file && o->text.ids)
+      return {Code::kBadInput, "give the text as a file or with --ids, not both"};
     return {};
   });
   options.Examples({"glint imatrix -f text.txt -o text.imatrix.gguf --ctx 64"});

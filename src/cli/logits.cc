@@ -25,7 +25,7 @@ struct LogitsOptions {
   ModelChoice model;
   std::optional<std::string> ids, file, rows, out;
   std::optional<int64_t> chunk;
-  bool special = false;
+  bool special = false, force = false;
 };
 
 Result<std::vector<int32_t>> Ids(const LogitsOptions& o, const Model& model) {
@@ -50,10 +50,7 @@ Result<int> Logits(const LogitsOptions& o) {
 
   const bool all = !o.rows || *o.rows == "all";
   const auto vocab = static_cast<uint64_t>(model->vocab_size());
-  std::vector<std::string> inputs = model->impl()->data.files;
-  if (o.file && *o.file != "-") inputs.push_back(*o.file);
-  if (o.ids && o.ids->starts_with('@')) inputs.push_back(o.ids->substr(1));
-  auto npy = NpyWriter::Create(*o.out, all ? ids->size() : 1, vocab, inputs);
+  auto npy = NpyWriter::Create(*o.out, all ? ids->size() : 1, vocab, {}, o.force);
   if (!npy.ok()) return npy.status();
 
   const int64_t chunk = std::min(o.chunk.value_or(kDefaultChunk), total);
@@ -97,7 +94,11 @@ Work DeclareLogits(Options& options) {
   options.Value("--chunk", "N", &o->chunk, 1, INT32_MAX,
                 "Tokens given to the model at a time; without it 256; the values do not depend on it");
   options.Value("--out", "FILE", &o->out,
-                "The NumPy file to write: float32 [rows, vocabulary]; replaced whole if it exists");
+                "The NumPy file to write: float32 [rows, vocabulary]; it appears whole or not at all");
+  options.Flag("--force", &o->force, "Replace that file if it exists (never an input)");
+  options.files().Reads(&o->file);
+  options.files().ReadsIds(&o->ids);
+  options.files().Writes(&o->out, &o->force);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
   options.Examples({"glint logits --ids 1,2,3 --out logits.npy",

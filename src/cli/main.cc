@@ -67,7 +67,10 @@ int PrintOrFail(const std::string& command, const std::string& text) {
 
 // What is checked against the machine's memory fails with its numbers; this is for the rest. Files half-written are removed
 // on the way here.
-Result<int> Carefully(const Work& work) try { return work(); } catch (const std::bad_alloc&) {
+Result<int> Carefully(const CommandFiles& files, const Work& work) try {
+  const Status status = files.Check();
+  return status.ok() ? work() : status;
+} catch (const std::bad_alloc&) {
   return Status(Code::kNoRoom, "the system has no more memory to give");
 }
 
@@ -99,7 +102,7 @@ int Dispatch(std::vector<std::string> arguments) {
   if (parsed.kind == Options::Parsed::Kind::kHelp) return PrintOrFail(command, parsed.text);
   if (parsed.kind == Options::Parsed::Kind::kUsageError) return Usage(command, parsed.text);
 
-  const Result<int> result = Carefully(work);
+  const Result<int> result = Carefully(options.files(), work);
   if (result.ok()) return *result;
   if (Interrupted()) {
     PrintError(command + ": interrupted\n");

@@ -53,6 +53,10 @@ void ModelChoice::DeclareSource(Options& options) {
       "--synthetic", "SPEC", &synthetic,
       "Random weights: SHAPE[,NAME=VALUE...], e.g. glm-5.3-flash,layers=6,experts=16,recipe=q4_k. " +
           model::DescribeSyntheticSpec());
+  options.files().ReadsAll([this]() -> std::vector<std::string> {
+    const auto where = Path();
+    return synthetic || !where.ok() ? std::vector<std::string>() : std::vector{*where};
+  });
   options.Check([this]() -> Status {
     if (path && synthetic) return {Code::kBadInput, "give either --model or --synthetic, not both"};
     return {};

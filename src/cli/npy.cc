@@ -11,11 +11,11 @@ namespace glint::cli {
 static_assert(std::endian::native == std::endian::little, "the file is written as the values lie in memory");
 
 Result<NpyWriter> NpyWriter::Create(const std::string& path, uint64_t rows, uint64_t columns,
-                                    std::span<const std::string> inputs) {
+                                    std::span<const std::string> inputs, bool replace) {
   const auto values = CheckedMul(rows, columns);
   if (!values)
     return Status(Code::kBadInput, fmt::format("{}: {} x {} values are too many", path, rows, columns));
-  auto file = AtomicFile::Create(path, inputs);
+  auto file = AtomicFile::Create(path, inputs, 0666, replace);
   if (!file.ok()) return file.status();
 
   // Magic, version, 16-bit length of the header text, the text padded with spaces so that the data begins at a multiple of 64.

@@ -11,9 +11,9 @@ namespace glint::cli {
 
 class NpyWriter {
  public:
-  // `inputs`: files that must not be overwritten.
+  // `inputs`: files that must not be overwritten; `replace`: false refuses any file that is there.
   static Result<NpyWriter> Create(const std::string& path, uint64_t rows, uint64_t columns,
-                                  std::span<const std::string> inputs = {});
+                                  std::span<const std::string> inputs = {}, bool replace = true);
   Status Append(std::span<const float> values);  // row after row, cut anywhere
   Status Commit();                               // kInternal unless exactly rows * columns values came
 

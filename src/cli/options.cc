@@ -124,6 +124,7 @@ struct Options::Impl {
   std::string group = "Options", notes;
   std::vector<std::string> examples;
   std::vector<std::function<Status()>> checks;
+  CommandFiles files;
 
   Impl(std::string command, const std::string& summary) : app(summary, std::move(command)) {}
 
@@ -260,6 +261,8 @@ void Options::Group(const std::string& title) { impl_->group = title; }
 void Options::Notes(const std::string& text) { impl_->notes = text; }
 void Options::Examples(const std::vector<std::string>& lines) { impl_->examples = lines; }
 void Options::Check(std::function<Status()> check) { impl_->checks.push_back(std::move(check)); }
+
+CommandFiles& Options::files() { return impl_->files; }
 
 Options::Parsed Options::Parse(const std::vector<std::string>& arguments) {
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/files.h"
 #include "glint/status.h"
 
 namespace glint::cli {
@@ -49,6 +50,9 @@ class Options {
   void Examples(const std::vector<std::string>& lines);
   // Runs after parsing; its failure is a usage error. Checks run in the order they were added.
   void Check(std::function<Status()> check);
+
+  // What the command reads and writes; main.cc has it checked after parsing, before the work.
+  CommandFiles& files();
 
   struct Parsed {
     enum class Kind : uint8_t { kRun, kHelp, kUsageError } kind = Kind::kRun;

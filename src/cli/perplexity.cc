@@ -26,7 +26,7 @@ struct PerplexityChoice {
   ModelChoice model;
   ScoringChoice scoring;
   std::optional<std::string> save, kld;
-  bool json = false;
+  bool json = false, force = false;
 };
 
 struct Findings {
@@ -77,7 +77,7 @@ std::string Text(const Findings& f, const engine::PositionBins& bins) {
     if (bin.tokens == 0) {
       text += fmt::format("  {:<14}{:>10}  no data\n", bins.Name(i), 0);
     } else {
-      text += fmt::format("  {:<14}{:>10}{:>12.4f}{:>10.5f}\n", bins.Name(i),
+      text += fmt::format("  {:<14}{:>10} {:>11.4f} {:>9.5f}\n", bins.Name(i),
                           Grouped(static_cast<uint64_t>(bin.tokens)), std::exp(bin.Mean()), bin.Mean());
     }
   }
@@ -99,7 +99,15 @@ Result<int> Perplexity(const PerplexityChoice& o) {
   f.tokens = ids->size();
   // Without numbers of its own a comparison goes by those of its base.
   f.windows = o.scoring.Choose(base ? base->header().windows : engine::DefaultWindows(*model));
-  if (Status s = engine::CheckWindows(f.windows, *model, ids->size()); !s.ok()) return s;
+  if (Status s = engine::CheckWindows(f.windows, *model, ids->size()); !s.ok()) {
+    if (!base || o.scoring.context || o.scoring.stride || o.scoring.first) return s;
+    return Status(s.code(), fmt::format("{}: its windows do not fit here: {}", *o.kld, s.message()));
+  }
+  if (f.windows.stride == f.windows.context && ids->size() > static_cast<size_t>(f.windows.context))
+    PrintError(
+        fmt::format("note: windows do not overlap (--stride is --ctx), so {} at the beginning of each "
+                    "are not scored\n",
+                    Counted(static_cast<uint64_t>(f.windows.first), "token")));
   const engine::BaseHeader header{
       .model = model->fingerprint(),
       .tokenizer = model->tokenizer_fingerprint(),
@@ -113,10 +121,7 @@ Result<int> Perplexity(const PerplexityChoice& o) {
   }
   std::optional<engine::BaseWriter> save;
   if (o.save) {
-    std::vector<std::string> inputs = model->impl()->data.files;
-    if (o.scoring.file && *o.scoring.file != "-") inputs.push_back(*o.scoring.file);
-    if (o.kld) inputs.push_back(*o.kld);
-    auto made = engine::BaseWriter::Create(*o.save, header, inputs);
+    auto made = engine::BaseWriter::Create(*o.save, header, {}, o.force);
     if (!made.ok()) return made.status();
     save.emplace(std::move(*made));
   }
@@ -171,6 +176,9 @@ Work DeclarePerplexity(Options& options) {
   auto o = std::make_shared<PerplexityChoice>();
   o->scoring.Declare(options);
   options.Value("--save-base", "FILE", &o->save, "Keep the predictions, for --kld of other models");
+  options.Flag("--force", &o->force, "Replace the file of --save-base if it exists (never an input)");
+  options.files().Reads(&o->kld);
+  options.files().Writes(&o->save, &o->force);
   options.Value(
       "--kld", "BASE", &o->kld,
       "Also compare with the predictions kept in BASE: KL divergence, same likeliest token, by position");

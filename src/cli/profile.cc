@@ -31,7 +31,7 @@ struct ProfileChoice {
   std::optional<int64_t> depth, rows, tokens, rounds;
   std::optional<uint64_t> seed;
   std::vector<std::string> ablate, repeat;
-  bool per_layer = false, json = false, no_limits = false;
+  bool per_layer = false, json = false, no_limits = false, force = false;
 };
 
 struct Context {
@@ -74,17 +74,10 @@ Result<Context> MakeContext(const ProfileChoice& o, const Model& model, int64_t 
   return context;
 }
 
-Result<AtomicFile> CreateTrace(const ProfileChoice& o, const Model& model) {
-  std::vector<std::string> inputs = model.impl()->data.files;
-  if (o.file && *o.file != "-") inputs.push_back(*o.file);
-  if (o.ids && o.ids->starts_with('@')) inputs.push_back(o.ids->substr(1));
-  return AtomicFile::Create(*o.trace, inputs);
-}
-
 // Written whole or not at all.
 Status WriteTrace(const ProfileChoice& o, const Model& model, const engine::ProfileReport& report) {
   const auto& data = model.impl()->data;
-  auto file = CreateTrace(o, model);
+  auto file = AtomicFile::Create(*o.trace, {}, 0666, o.force);
   if (!file.ok()) return file.status();
   std::vector<plan::TraceTrack> tracks;
   for (const auto& phase : report.phases)
@@ -126,9 +119,6 @@ Result<int> Profile(const ProfileChoice& o) {
   };
 
   if (Status status = engine::CheckDepth(*model, options); !status.ok()) return status;
-  if (o.trace) {  // that it can be written shows better now than when all is measured
-    if (const auto writable = CreateTrace(o, *model); !writable.ok()) return writable.status();
-  }
   const auto context = MakeContext(o, *model, engine::TokensNeeded(*model, options));
   if (!context.ok()) return context.status();
   const auto report = engine::MeasureProfile(*model, context->ids, options);
@@ -173,6 +163,10 @@ Work DeclareProfile(Options& options) {
   options.Flag("--json", &o->json, "As JSON");
   options.Value("--chrome-trace", "FILE", &o->trace,
                 "Also write a timeline for chrome://tracing or Perfetto: the typical run, step by step");
+  options.Flag("--force", &o->force, "Replace that file if it exists (never an input)");
+  options.files().Reads(&o->file);
+  options.files().ReadsIds(&o->ids);
+  options.files().Writes(&o->trace, &o->force);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
   options.Examples({"glint profile",

@@ -93,7 +93,7 @@ std::string Table(const model::QuantizeReport& report, bool dry) {
   return text;
 }
 
-Result<int> Quantize(const QuantizeChoice& o) {
+Result<int> Quantize(const QuantizeChoice& o, const CommandFiles& files) {
   if (o.show) return ShowRecipe(*o.show);
   const auto recipe = o.type ? model::Recipe::Parse(*o.type) : ReadRecipe(*o.recipe);
   if (!recipe.ok()) return recipe.status();
@@ -105,10 +105,7 @@ Result<int> Quantize(const QuantizeChoice& o) {
   }
   std::optional<AtomicFile> report_file;
   if (o.report) {  // before the work, so that a place that can't be written to shows before an hour has gone by
-    std::vector<std::string> inputs{*o.in, *o.out};
-    for (const auto& path : {o.imatrix, o.recipe})
-      if (path) inputs.push_back(*path);
-    auto file = AtomicFile::Create(*o.report, inputs);
+    auto file = AtomicFile::Create(*o.report, {}, 0666, o.force);
     if (!file.ok()) return file.status();
     report_file.emplace(std::move(*file));
   }
@@ -116,7 +113,8 @@ Result<int> Quantize(const QuantizeChoice& o) {
   model::QuantizeOptions options;
   options.importance = importance ? &*importance : nullptr;
   options.importance_path = o.imatrix.value_or("");
-  if (o.recipe) options.inputs.push_back(*o.recipe);
+  options.inputs = files.Inputs();
+  options.others = files.Outputs();
   options.shard_bytes = o.shard_bytes;
   options.replace = o.force;
   options.restart = o.restart;
@@ -126,21 +124,23 @@ Result<int> Quantize(const QuantizeChoice& o) {
   const auto report = model::Quantize(*o.in, *o.out, *recipe, options);
   bar.Finish();
   if (!report.ok()) return report.status();
-  if (report_file) {
+  if (report_file && !o.dry) {
     const std::string json = ReportJson(*report);
     Status status = report_file->Write(std::as_bytes(std::span(json.data(), json.size())));
     if (status.ok()) status = report_file->Commit();
-    if (!status.ok()) return status;
+    if (!status.ok())
+      return Status(status.code(), fmt::format("{} is complete, but its report is not: {}",
+                                               report->paths.front(), status.message()));
   }
   const Status printed = Print(Table(*report, o.dry));
   if (!printed.ok()) return printed;
   for (const std::string& note : report->notes) PrintError("note: " + TerminalText(note) + "\n");
   if (report->taken_over_bytes > 0)
     PrintError(fmt::format("{} were there from an earlier run\n", Bytes(report->taken_over_bytes)));
-  PrintError(fmt::format(
-      "{}{}{}: {} tensors, {}\n", o.dry ? "would write " : "", TerminalText(report->paths.front()),
-      report->paths.size() > 1 ? fmt::format(" and {} more", report->paths.size() - 1) : "",
-      Grouped(report->tensors.size()), Bytes(report->bytes)));
+  PrintError(
+      fmt::format("{}{}{}: {}, {}\n", o.dry ? "would write " : "", TerminalText(report->paths.front()),
+                  report->paths.size() > 1 ? fmt::format(" and {} more", report->paths.size() - 1) : "",
+                  Counted(report->written_tensors, "tensor"), Bytes(report->bytes)));
   return 0;
 }
 
@@ -151,7 +151,9 @@ Work DeclareQuantize(Options& options) {
   options.Positional("IN.gguf", &o->in, "The model, any file of a set; only read");
   options.Positional("OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
   options.Value("--type", "TYPE", &o->type,
-                fmt::format("Type of all weight matrices but routers; small tensors stay. There are {}",
+                fmt::format("Type of all weight matrices but routers (and hyper-connections, for f32, f16 "
+                            "and bf16); small tensors "
+                            "stay. There are {}",
                             quant::EncodableNames()));
   options.Value("--recipe", "FILE", &o->recipe,
                 "Rules for each tensor, or the name of a recipe that comes with glint");
@@ -163,8 +165,13 @@ Work DeclareQuantize(Options& options) {
                 "Write a set of files of at most this size each: 40G, 500M");
   options.Value("--report", "FILE", &o->report, "Write types, bytes and errors of every tensor as JSON");
   options.Flag("--dry-run", &o->dry, "Check all that could fail, weights included, and write nothing");
-  options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never an input)");
+  options.Flag("--force", &o->force, "Replace OUT.gguf and the report if they exist (never an input)");
   options.Flag("--restart", &o->restart, "Throw away what an unfinished run has left");
+  options.files().Reads(&o->in);
+  options.files().Reads(&o->imatrix);
+  options.files().ReadsRecipe(&o->recipe);
+  options.files().Writes(&o->out, &o->force, CommandFiles::Form::kSet);
+  options.files().Writes(&o->report, &o->force);
   options.Value("--threads", "N", &o->threads, 1, 1024, "Threads; without it one per available core");
   options.Notes(
       "A recipe holds a rule a line, the first that matches a tensor decides:\n"
@@ -203,7 +210,7 @@ Work DeclareQuantize(Options& options) {
     o->shard_bytes = *bytes;
     return {};
   });
-  return [o] { return Quantize(*o); };
+  return [o, &files = options.files()] { return Quantize(*o, files); };
 }
 
 }  // namespace glint::cli

@@ -340,6 +340,8 @@ Work DeclareRun(Options& options) {
   options.Value("--ctx", "N", &o->context, 1, INT32_MAX,
                 "Tokens the context has room for; without it the prompt and -n, or 4096, within what the "
                 "model was made for");
+  options.files().Reads(&o->file);
+  options.files().Writes(&o->session, nullptr, CommandFiles::Form::kSession);
   options.Value("--session", "FILE", &o->session,
                 "Go on with the text of this file (with --chat: the conversation), and save it there at the "
                 "end; it is made if it "

@@ -36,13 +36,18 @@ Result<int> Copy(const CopyChoice& o, const char* doing) {
   const auto made = gguf::Copy(*file, o.out, options);
   bar.Finish();
   if (!made.ok()) return made.status();
+  for (const gguf::TensorInfo& tensor : file->tensors()) {
+    if (tensor.name.size() <= gguf::kUsualTensorNameBytes) continue;
+    PrintError(fmt::format("note: {}: a name of {} bytes; many programs read {} at most\n",
+                           TerminalText(tensor.name), tensor.name.size(), gguf::kUsualTensorNameBytes));
+    break;
+  }
   std::string text;
   for (const std::string& path : made->paths) text += path + "\n";
   const Status printed = Print(TerminalText(text));
   if (!printed.ok()) return printed;
-  PrintError(fmt::format("{}{} file{}, {} tensors, {}\n", o.dry ? "would write " : "",
-                         Grouped(made->paths.size()), made->paths.size() == 1 ? "" : "s",
-                         Grouped(file->tensors().size()), Bytes(made->bytes)));
+  PrintError(fmt::format("{}{}, {}, {}\n", o.dry ? "would write " : "", Counted(made->paths.size(), "file"),
+                         Counted(file->tensors().size(), "tensor"), Bytes(made->bytes)));
   return 0;
 }
 
@@ -50,10 +55,13 @@ void DeclareCommon(Options& options, const std::shared_ptr<CopyChoice>& o) {
   options.Flag("--force", &o->force, "Replace files that are there (never an input)");
   options.Flag("--dry-run", &o->dry, "Check all that could fail, and write nothing");
   options.Flag("--restart", &o->restart, "Throw away what an unfinished run has left");
+  options.files().Reads(&o->in);
+  options.files().Writes(&o->out, &o->force, CommandFiles::Form::kSet);
 }
 
 constexpr const char* kNotes =
-    "Tensors are copied byte for byte, all keys but split.* are kept. A killed run goes on with the same "
+    "Tensors are copied byte for byte, and so are all keys but split.*, which are made anew or, in one file, "
+    "left out. A killed run goes on with the same "
     "command; all "
     "files get their names at the end.";
 

@@ -10,6 +10,7 @@ namespace glint::cli {
 
 // Does the work once the options are parsed. The value is the exit code (0, or 130 after Ctrl-C); a failed Status is printed
 // by main.cc and exits with 1. A Status with an empty message means that stdout was closed by its reader: nothing to say.
+// Options outlives it.
 using Work = std::function<Result<int>()>;
 
 struct Subcommand {

@@ -17,6 +17,10 @@ std::string ThreeFigures(double value) {
 
 }  // namespace
 
+std::string Counted(uint64_t value, std::string_view what) {
+  return Grouped(value) + " " + std::string(what) + (value == 1 ? "" : "s");
+}
+
 std::string Grouped(uint64_t value) {
   std::string digits = fmt::format("{}", value);
   for (size_t at = digits.size(); at > 3;) digits.insert(at -= 3, 1, ',');

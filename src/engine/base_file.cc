@@ -93,8 +93,8 @@ std::string TokensHash(std::span<const int32_t> ids) {
 }
 
 Result<BaseWriter> BaseWriter::Create(const std::string& path, const BaseHeader& header,
-                                      std::span<const std::string> inputs) {
-  auto file = AtomicFile::Create(path, inputs);
+                                      std::span<const std::string> inputs, bool replace) {
+  auto file = AtomicFile::Create(path, inputs, 0666, replace);
   if (!file.ok()) return file.status();
   if (Status s = file->Write(MakeHeader(header, 0)); !s.ok()) return s;
   return BaseWriter(std::move(*file), header);

@@ -36,7 +36,7 @@ class BaseWriter {
  public:
   // `rows` of the header must be what will be added.
   static Result<BaseWriter> Create(const std::string& path, const BaseHeader& header,
-                                   std::span<const std::string> inputs);
+                                   std::span<const std::string> inputs, bool replace = true);
   Status Add(std::span<const float> logits);
   Status Commit();
 

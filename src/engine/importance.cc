@@ -185,8 +185,15 @@ class Measurement {
     return product_.data();
   }
 
+  // "blk.3." of "blk.3.ffn_up_exps.weight".
+  static std::string BlockOf(const std::string& name) {
+    return name.substr(0, name.find('.', name.find('.') + 1) + 1);
+  }
+
   Result<MeasuredImportance> Take(uint64_t chunks, int64_t context) {
     MeasuredImportance out;
+    // The matrices of an expert see the same tokens: a line a block says it of all of them.
+    std::map<std::pair<std::string, std::string>, std::vector<std::string>> never_hit;
     out.matrix.chunks = chunks;
     out.matrix.chunk_tokens = static_cast<uint64_t>(context);
     for (auto& [key, collected] : sums_) {
@@ -211,8 +218,16 @@ class Measurement {
         }
       }
       if (unhit > 0)
-        out.never_hit.push_back(fmt::format("{}: {} of {} experts", name, unhit, sums.counts.size()));
+        never_hit[{BlockOf(name), fmt::format("{} of {} experts", unhit, sums.counts.size())}].push_back(
+            name);
       out.matrix.Add(name, std::move(importance));
+    }
+    for (const auto& [key, names] : never_hit) {
+      std::string list;
+      for (const std::string& name : names)
+        list += (list.empty() ? "" : ", ") + name.substr(names.size() > 1 ? key.first.size() : 0);
+      out.never_hit.push_back(names.size() > 1 ? fmt::format("{}{{{}}}: {}", key.first, list, key.second)
+                                               : fmt::format("{}: {}", list, key.second));
     }
     return out;
   }
@@ -231,6 +246,9 @@ class Measurement {
 }  // namespace
 
 Result<ImportanceMemory> MemoryForImportance(const Model& model, size_t tokens, int64_t context) {
+  if (model.context_length() > 0 && context > model.context_length())
+    return Status(Code::kBadInput, fmt::format("a context of {} tokens; the model was made for {}", context,
+                                               model.context_length()));
   return Measurement(*model.impl())
       .Memory(std::max<int64_t>(std::min<int64_t>(context, static_cast<int64_t>(tokens)), 1));
 }

@@ -13,7 +13,7 @@ namespace glint::engine {
 
 struct MeasuredImportance {
   model::ImportanceMatrix matrix;
-  std::vector<std::string> never_hit;  // "blk.3.ffn_up_exps.weight: 2 of 8 experts"
+  std::vector<std::string> never_hit;  // "blk.3.{ffn_up_exps.weight, ...}: 2 of 8 experts"
 };
 
 // Bytes that a measurement takes beside the model.

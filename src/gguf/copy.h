@@ -7,6 +7,9 @@
 
 namespace glint::gguf {
 
+// Of a tensor's name: llama.cpp keeps it in 64 bytes with a NUL. Longer ones are worth a warning.
+inline constexpr uint64_t kUsualTensorNameBytes = 63;
+
 // All keys but those that say how a file lies on the disk (split.*).
 void CopyKeys(const File& from, Writer& to);
 // The tensor, one of `file`, as it is, a piece at a time; pages that were read are given back. `file` must outlive the writing.

@@ -111,9 +111,8 @@ Result<File> File::Open(const std::string& path, BlockSizeOf block_size) {
     auto mapped = MappedFile::Open(shard_path);
     if (!mapped.ok()) {
       if (count == 1) return mapped.status();
-      return Status(mapped.status().code(),
-                    fmt::format("{} (part {} of the {} that belong to {})", mapped.status().message(), i + 1,
-                                count, Printable(path)));
+      return Status(mapped.status().code(), fmt::format("{} (part {} of the {} of its set)",
+                                                        mapped.status().message(), i + 1, count));
     }
     file.files_.push_back(*std::move(mapped));
     auto shard = ReadShard(file.files_.back(), block_size);

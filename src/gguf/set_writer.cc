@@ -129,7 +129,9 @@ class SetRun {
     size_t first = 0, count = 0;
     std::vector<std::byte> header;
     uint64_t data_bytes = 0;
-    std::optional<WorkFile> file;
+    std::optional<WorkFile>
+        file;  // open while its tensors are written: sets may have more files than may be open
+    bool begun = false;
 
     uint64_t bytes() const { return header.size() + data_bytes; }
     std::string part() const { return target + ".part"; }
@@ -202,6 +204,7 @@ class SetRun {
 
   // Files, their names and headers.
   Status Lay() {
+    if (Status s = CheckNamesFile(path_); !s.ok()) return s;
     if (!ValidAlignment(writer_.alignment_)) return writer_.Header(path_, {}, nullptr).status();
     if (Status s = Cut(); !s.ok()) return s;
     if (shards_.size() == 1) {
@@ -251,6 +254,10 @@ class SetRun {
     for (const Shard& shard : shards_) outputs.insert(outputs.end(), {shard.path, shard.part()});
     for (const std::string& output : outputs) {
       if (Status s = CheckNotInput(output, options_.inputs); !s.ok()) return s;
+      if (Status s = CheckNotOutput(output, options_.others); !s.ok()) return s;
+      struct stat status {};
+      if (lstat(output.c_str(), &status) != 0 && errno != ENOENT)
+        return SystemError(output, "cannot be a file's name");
     }
     return {};
   }
@@ -258,11 +265,15 @@ class SetRun {
   // Files that are there are refused, but for those of a run that was killed while it named them.
   Status ReadJournal() {
     if (Exists(journal_path_)) {
+      // A run that is still going shows first: it is not unfinished.
+      if (Status s = WorkFile::CheckFree(journal_path_); !s.ok()) return s;
       constexpr uint64_t kLargest = uint64_t{1} << 30;
       const auto text = ReadFile(journal_path_, kLargest);
       if (!text.ok()) return text.status();
       journal_ = ParseJournal(*text);
-      const bool empty = kFirstWord.starts_with(*text);  // killed in its first moment
+      // Killed in its first moment: what is there begins as this run's first line does, or is nothing.
+      const std::string first = FirstLine();
+      const bool empty = text->empty() || (text->size() > kFirstWord.size() && first.starts_with(*text));
       if (journal_.identity != identity_ && !empty && !options_.restart) {
         return {
             Code::kBadInput,
@@ -286,11 +297,12 @@ class SetRun {
                 Printable(shard.part()))};
     }
     for (const Shard& shard : shards_) {
-      if (Exists(shard.path) && !options_.replace && !journal_.sealed)
-        return {Code::kBadInput, fmt::format("{} exists; --force replaces it", Printable(shard.path))};
       struct stat status {};
       if (stat(shard.target.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
         return {Code::kBadInput, fmt::format("{}: exists and is not a regular file", Printable(shard.path))};
+      const bool named = journal_.sealed && !Exists(shard.part());
+      if (Exists(shard.path) && !options_.replace && !named)
+        return {Code::kBadInput, fmt::format("{} exists; --force replaces it", Printable(shard.path))};
       if (Exists(shard.target) && access(shard.target.c_str(), W_OK) != 0)
         return SystemError(shard.path, "exists and may not be replaced");
     }
@@ -356,23 +368,18 @@ class SetRun {
       return NameAll();
     }
     for (Shard& shard : shards_) {
-      auto file = WorkFile::Open(shard.part());
-      if (!file.ok()) return file.status();
-      shard.file.emplace(std::move(*file));
+      if (Status s = OpenPart(shard); !s.ok()) return s;
       if (fresh) {
         if (Status s = shard.file->Resize(0); !s.ok()) return s;
       }
       if (Status s = shard.file->Reserve(shard.bytes()); !s.ok()) return s;
       if (Status s = shard.file->WriteAt(0, shard.header); !s.ok()) return s;
+      shard.file.reset();
     }
     if (fresh) {
-      if (Status s = Note(fmt::format("{} {}", kFirstWord, identity_)); !s.ok()) return s;
+      if (Status s = NoteLine(FirstLine()); !s.ok()) return s;
     }
     if (Status s = ProduceAll(); !s.ok()) return s;
-    for (Shard& shard : shards_) {
-      if (Status s = shard.file->Resize(shard.bytes()); !s.ok()) return s;
-      if (Status s = shard.file->Sync(); !s.ok()) return s;
-    }
     if (Status s = Note(std::string(kSealed)); !s.ok()) return s;
     if (Status s = journal_file_->Sync(); !s.ok()) return s;
     journal_.sealed = true;  // from here on what is there is whole: no failure to name it may remove it
@@ -385,6 +392,9 @@ class SetRun {
     if (Status s = Report(0, total); !s.ok()) return s;
     for (Shard& shard : shards_) {
       uint64_t offset = shard.header.size();
+      if (!options_.dry) {
+        if (Status s = OpenPart(shard); !s.ok()) return s;
+      }
       for (size_t i = shard.first; i < shard.first + shard.count; ++i) {
         const Writer::Pending& tensor = writer_.tensors_[i];
         const auto from = TakeOver(i, shard, offset);
@@ -395,7 +405,19 @@ class SetRun {
         if (Status s = Report(done, total); !s.ok()) return s;
         offset += (tensor.bytes + writer_.alignment_ - 1) / writer_.alignment_ * writer_.alignment_;
       }
+      if (options_.dry) continue;
+      if (Status s = shard.file->Resize(shard.bytes()); !s.ok()) return s;
+      if (Status s = shard.file->Sync(); !s.ok()) return s;
+      shard.file.reset();
     }
+    return {};
+  }
+
+  Status OpenPart(Shard& shard) {
+    auto file = WorkFile::Open(shard.part());
+    if (!file.ok()) return file.status();
+    shard.file.emplace(std::move(*file));
+    shard.begun = true;
     return {};
   }
 
@@ -467,31 +489,29 @@ class SetRun {
 
   Status NameAll() {
     for (Shard& shard : shards_) {
-      if (!shard.file) {              // an earlier run sealed it
-        if (!Exists(shard.part())) {  // named already, or gone
-          struct stat status {};
-          if (stat(shard.target.c_str(), &status) == 0 &&
-              static_cast<uint64_t>(status.st_size) == shard.bytes())
-            continue;
-          return {Code::kBadFile,
-                  fmt::format(
-                      "{}: the journal says that it is whole, but it is gone, and {} is not it; --restart "
-                      "makes all anew",
-                      Printable(shard.part()), Printable(shard.path))};
-        }
-        auto file = WorkFile::Open(shard.part());
-        if (!file.ok()) return file.status();
-        shard.file.emplace(std::move(*file));
+      if (!Exists(shard.part())) {  // named by the earlier run that sealed it, or gone
+        struct stat status {};
+        if (stat(shard.target.c_str(), &status) == 0 &&
+            static_cast<uint64_t>(status.st_size) == shard.bytes())
+          continue;
+        return {Code::kBadFile,
+                fmt::format("{}: the journal says that it is whole, but it is gone, and {} is not it; "
+                            "--restart makes all anew",
+                            Printable(shard.part()), Printable(shard.path))};
       }
-      if (Status s = shard.file->RenameTo(shard.target); !s.ok()) return s;
+      if (Status s = OpenPart(shard); !s.ok()) return s;
+      if (Status s = shard.file->RenameTo(shard.target, options_.replace); !s.ok()) return s;
+      shard.file.reset();
     }
     return journal_file_->Remove();
   }
 
-  Status Note(const std::string& words) {
-    const std::string line = fmt::format("{} {}\n", words, LineHash(words));
+  static std::string Line(const std::string& words) { return fmt::format("{} {}\n", words, LineHash(words)); }
+  std::string FirstLine() const { return Line(fmt::format("{} {}", kFirstWord, identity_)); }
+  Status NoteLine(const std::string& line) {
     return journal_file_->WriteAt(journal_file_->size(), AsBytes(line));
   }
+  Status Note(const std::string& words) { return NoteLine(Line(words)); }
 
   Status Report(uint64_t done, uint64_t total) {
     if (!options_.progress || options_.progress(done, total)) return {};
@@ -501,8 +521,8 @@ class SetRun {
 
   void RemoveAll() {
     if (options_.dry) return;
-    for (Shard& shard : shards_)
-      if (shard.file && shard.file->path() == shard.part()) (void)shard.file->Remove();
+    for (const Shard& shard : shards_)
+      if (shard.begun) unlink(shard.part().c_str());
     if (journal_file_) (void)journal_file_->Remove();
   }
 

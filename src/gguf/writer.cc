@@ -20,8 +20,6 @@ using Bytes = std::vector<std::byte>;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
-// llama.cpp keeps names in 64 bytes with a NUL.
-constexpr size_t kMaxWrittenName = 63;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
@@ -205,11 +203,11 @@ Result<Bytes> Writer::Header(const std::string& path, std::span<const Pending> t
   *data_bytes = 0;
   for (const Pending& tensor : tensors) {
     const bool zero = std::find(tensor.ne.begin(), tensor.ne.end(), uint64_t{0}) != tensor.ne.end();
-    if (tensor.name.empty() || tensor.name.size() > kMaxWrittenName || tensor.ne.empty() ||
+    if (tensor.name.empty() || tensor.name.size() > kMaxTensorNameBytes || tensor.ne.empty() ||
         tensor.ne.size() > 4 || zero) {
       return wrong(
           fmt::format("cannot write tensor {}: names have 1 to {} bytes, shapes 1 to 4 dimensions above 0",
-                      Quoted(tensor.name), kMaxWrittenName));
+                      Quoted(tensor.name), kMaxTensorNameBytes));
     }
     if (!names.insert(tensor.name).second) return wrong("tensor " + Quoted(tensor.name) + " is added twice");
     PutText(header, tensor.name);
@@ -226,15 +224,15 @@ Result<Bytes> Writer::Header(const std::string& path, std::span<const Pending> t
   return header;
 }
 
-Status Writer::Write(const std::string& path, std::span<const std::string> inputs,
-                     const Progress& progress) const {
+Status Writer::Write(const std::string& path, std::span<const std::string> inputs, const Progress& progress,
+                     bool replace) const {
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInternal, fmt::format("{}: {}", Printable(path), what));
   };
   uint64_t data_bytes = 0;
   const auto header = Header(path, tensors_, &data_bytes);
   if (!header.ok()) return header.status();
-  auto file = AtomicFile::Create(path, inputs);
+  auto file = AtomicFile::Create(path, inputs, 0666, replace);
   if (!file.ok()) return file.status();
   const uint64_t total = header->size() + data_bytes;
   if (Status s = file->Reserve(total); !s.ok()) return s;

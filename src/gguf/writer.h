@@ -45,8 +45,9 @@ class Writer {
   uint64_t tensor_bytes() const;
   // `inputs`: files the output is made from, never overwritten. Errors leave no file. kInternal if a tensor
   // produced another size, or for names and shapes that no reader would take.
-  Status Write(const std::string& path, std::span<const std::string> inputs,
-               const Progress& progress = {}) const;
+  // `replace`: false refuses a file that is there.
+  Status Write(const std::string& path, std::span<const std::string> inputs, const Progress& progress = {},
+               bool replace = true) const;
 
   struct SetOptions {
     // Where to cut: the most bytes of a file, header and padding too, and tensors in it; 0: any number. One
@@ -62,7 +63,9 @@ class Writer {
     bool replace = false;  // files that are there are replaced
     bool dry = false;  // all checks, and every tensor produced (sinks take any size), but nothing is written
     std::span<const std::string> inputs;  // never overwritten
-    Progress progress;                    // bytes of tensors
+    std::span<const std::string>
+        others;         // written by the same command: no file of the set may be one of them
+    Progress progress;  // bytes of tensors
     // What is worth knowing of a tensor that an earlier run has made, all of it or its first pieces: `remember`
     // gives a line for the journal, of the bytes given to the sink so far; `recall` gets it back before the
     // rest is produced. Both may be empty.

@@ -18,6 +18,7 @@ struct ConvertOptions {
   bool experts_set = false;
   const Recipe* recipe = nullptr;        // in place of both; outlives the call
   std::vector<std::string> inputs = {};  // other files that are never overwritten: the recipe's
+  bool replace = true;                   // false: an output that is there is refused
   std::string name = {};                 // general.name; empty: from the directory
   Progress progress = {};                // bytes of output
 };

@@ -107,7 +107,8 @@ Result<ImportanceMatrix> ImportanceMatrix::Read(const std::string& path) {
   return matrix;
 }
 
-Status ImportanceMatrix::Write(const std::string& path, std::span<const std::string> inputs) const {
+Status ImportanceMatrix::Write(const std::string& path, std::span<const std::string> inputs,
+                               bool replace) const {
   for (const auto& [what, number] :
        {std::pair("chunks", chunks), std::pair("tokens in a chunk", chunk_tokens)}) {
     if (number > kMostChunks)
@@ -134,7 +135,7 @@ Status ImportanceMatrix::Write(const std::string& path, std::span<const std::str
                        return sink(std::as_bytes(std::span(of.counts)));
                      });
   }
-  return writer.Write(path, inputs);
+  return writer.Write(path, inputs, {}, replace);
 }
 
 const Importance* ImportanceMatrix::Find(std::string_view tensor) const {

@@ -29,7 +29,8 @@ class ImportanceMatrix {
   // kBadFile for anything else, naming file and tensor; the older form that is no GGUF is told apart.
   static Result<ImportanceMatrix> Read(const std::string& path);
   // `inputs` are never overwritten; kBadInput for more than kMostChunks. Tensors are written in the order of their names.
-  Status Write(const std::string& path, std::span<const std::string> inputs) const;
+  // `replace`: false refuses a file that is there.
+  Status Write(const std::string& path, std::span<const std::string> inputs, bool replace = true) const;
 
   // By the GGUF name of the model's tensor, such as "blk.3.ffn_up_exps.weight"; null if it was not measured.
   const Importance* Find(std::string_view tensor) const;

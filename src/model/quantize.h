@@ -17,6 +17,7 @@ struct QuantizeOptions {
   const ImportanceMatrix* importance = nullptr;  // outlives the call
   std::string importance_path;                   // for keys and checks: it is an input too
   std::vector<std::string> inputs;               // other files that are never overwritten: the recipe
+  std::vector<std::string> others;               // files that are written too: the report
   uint64_t shard_bytes = 0;                      // the most in a file; 0: one file
   uint64_t piece_bytes = uint64_t{4} << 20;      // how often an unfinished run notes its progress
   bool replace = false;                          // an output that is there
@@ -42,6 +43,7 @@ struct QuantizeReport {
   std::vector<QuantizedTensor> tensors;  // in file order
   std::vector<std::string> paths, notes;
   uint64_t bytes = 0;             // of the files
+  uint64_t written_tensors = 0;   // in them, scales that NVFP4 matrices got too
   uint64_t taken_over_bytes = 0;  // of tensors, made by an earlier run
 };
 

@@ -78,6 +78,55 @@ TEST(SameFile, SeesThroughLinksAndSpellings) {
   EXPECT_FALSE(SameFile(dir.Path("none"), dir.Path("none")));
 }
 
+TEST(SamePlace, AlsoOfFilesThatAreNotThereYet) {
+  TempDir dir;
+  std::filesystem::create_directory(dir.Path("sub"));
+  std::filesystem::create_symlink("sub", dir.Path("link"));
+  std::filesystem::create_symlink("sub/new", dir.Path("leads"));
+  EXPECT_TRUE(SamePlace(dir.Path("sub/new"), dir.Path("link/new")));
+  EXPECT_TRUE(SamePlace(dir.Path("sub/../sub/new"), dir.Path("leads")));
+  EXPECT_FALSE(SamePlace(dir.Path("sub/new"), dir.Path("new")));
+  EXPECT_FALSE(SamePlace(dir.Path("sub/new"), dir.Path("sub/other")));
+  dir.Write("sub/other", "x");
+  EXPECT_FALSE(SamePlace(dir.Path("sub/new"), dir.Path("sub/other")));
+  EXPECT_TRUE(SamePlace(dir.Path("link/other"), dir.Path("sub/other")));
+}
+
+// Every way, as file systems lack the first two.
+TEST(RenameToNew, TakesNoNameThatIsTaken) {
+  for (const NewName way : {NewName::kRename, NewName::kLink, NewName::kLook}) {
+    SCOPED_TRACE(static_cast<int>(way));
+    TempDir dir;
+    dir.Write("from", "new");
+    dir.Write("taken", "precious");
+    std::filesystem::create_symlink("nowhere", dir.Path("dangling"));
+    EXPECT_EQ(RenameToNew(AT_FDCWD, dir.Path("from"), dir.Path("taken"), way), EEXIST);
+    EXPECT_EQ(RenameToNew(AT_FDCWD, dir.Path("from"), dir.Path("dangling"), way), EEXIST);
+    EXPECT_EQ(dir.Read("taken"), "precious");
+    EXPECT_EQ(dir.Read("from"), "new");
+    EXPECT_EQ(RenameToNew(AT_FDCWD, dir.Path("from"), dir.Path("free"), way), 0);
+    EXPECT_EQ(dir.Read("free"), "new");
+    EXPECT_FALSE(std::filesystem::exists(dir.Path("from")));
+  }
+}
+
+TEST(AtomicFile, LeavesAFileAloneThatAppearsMeanwhile) {
+  TempDir dir;
+  auto file = AtomicFile::Create(dir.Path("out"), {}, 0666, false);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_TRUE(file->Write(Bytes("new")).ok());
+  dir.Write("out", "precious");
+  const Status status = file->Commit();
+  EXPECT_EQ(status.code(), Code::kBadInput);
+  EXPECT_NE(status.message().find("out.new"), std::string::npos) << status.message();
+  EXPECT_EQ(dir.Read("out"), "precious");
+  EXPECT_EQ(dir.Read("out.new"), "new");  // hours of work are not lost by it
+  EXPECT_EQ(dir.List().size(), 2u);
+  const auto there = AtomicFile::Create(dir.Path("out"), {}, 0666, false);
+  ASSERT_FALSE(there.ok());
+  EXPECT_NE(there.status().message().find("--force"), std::string::npos) << there.status().message();
+}
+
 TEST(AtomicFile, AppearsWholeAtCommit) {
   TempDir dir;
   auto file = AtomicFile::Create(dir.Path("out"));

@@ -105,12 +105,13 @@ TEST(Help, UsageErrorsExitWithTwoAndSuggest) {
 }
 
 TEST(Help, FailuresExitWithOneAndNameTheCommandOnce) {
+  const test::TempDir folder;
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"run", "x", "-m", "/no/such/model.gguf"},
         {"inspect", "/no/such/model.gguf"},
         {"tokenize", "x", "-m", "/no/such/model.gguf"},
         {"plan", "-m", "/no/such/model.gguf"},
-        {"logits", "--ids", "1", "--out", "/dev/null/x", "-m", "/no/such/model.gguf"}}) {
+        {"logits", "--ids", "1", "--out", folder.Path("x.npy"), "-m", "/no/such/model.gguf"}}) {
     const auto o = RunGlint(arguments);
     EXPECT_EQ(o.code, 1);
     EXPECT_EQ(o.out, "");

@@ -44,9 +44,10 @@ struct Outcome {
 
 struct Setup {
   std::string input{};
-  std::vector<std::string> environment{};                           // NAME=VALUE, set on top of ours
-  bool no_stdin = false, no_stdout = false;                         // started with the descriptor closed
-  rlim_t file_bytes = RLIM_INFINITY, memory_bytes = RLIM_INFINITY;  // ulimit -f and -v
+  std::vector<std::string> environment{};    // NAME=VALUE, set on top of ours
+  bool no_stdin = false, no_stdout = false;  // started with the descriptor closed
+  rlim_t file_bytes = RLIM_INFINITY, memory_bytes = RLIM_INFINITY,
+         open_files = RLIM_INFINITY;  // ulimit -f, -v and -n
 };
 
 // One core means one thread unless --threads says otherwise: tests that run beside others don't wait for a core each.
@@ -95,6 +96,10 @@ inline Outcome RunGlint(const std::vector<std::string>& arguments, const Setup& 
     if (setup.no_stdin) close(0);
     if (setup.no_stdout) close(1);
     internal::Limit(RLIMIT_FSIZE, setup.file_bytes), internal::Limit(RLIMIT_AS, setup.memory_bytes);
+    if (setup.open_files != RLIM_INFINITY) {
+      const rlimit limit{setup.open_files, setup.open_files};
+      setrlimit(RLIMIT_NOFILE, &limit);
+    }
     internal::Become(arguments, setup.environment);
   }
   close(in[0]), close(out[1]), close(err[1]);

@@ -55,6 +55,40 @@ std::vector<std::string> Contents(const TempDir& folder) {
   return out;
 }
 
+TEST(SetWriter, LeavesAFileAloneThatAppearsMeanwhile) {
+  const TempDir folder;
+  Source source;
+  auto options = source.Options();
+  options.progress = [&](uint64_t done, uint64_t total) {
+    if (done == total) folder.Write("x-00002-of-00003.gguf", "precious");
+    return true;
+  };
+  const auto made = source.Make().WriteSet(folder.Path("x.gguf"), options);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.status().message().find("x-00002-of-00003.gguf"), std::string::npos)
+      << made.status().message();
+  EXPECT_EQ(folder.Read("x-00002-of-00003.gguf"), "precious");
+  // What was made is kept; without leave to replace it is refused again, and then it is only named.
+  EXPECT_FALSE(source.Make().WriteSet(folder.Path("x.gguf"), source.Options()).ok());
+  EXPECT_EQ(folder.Read("x-00002-of-00003.gguf"), "precious");
+  options = source.Options();
+  options.replace = true;
+  const auto again = source.Make().WriteSet(folder.Path("x.gguf"), options);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(source.produced, kTensors);
+  EXPECT_EQ(folder.List().size(), 3u);
+}
+
+TEST(SetWriter, AFewBytesOfOthersAreNoJournal) {
+  const TempDir folder;
+  for (const char* notes : {"g", "glint", "glint-journal-2"}) {
+    Source source;
+    folder.Write("x.gguf.journal", notes);
+    EXPECT_FALSE(source.Make().WriteSet(folder.Path("x.gguf"), source.Options()).ok()) << notes;
+    EXPECT_EQ(folder.Read("x.gguf.journal"), notes);
+  }
+}
+
 TEST(SetWriter, GoesOnAfterWhatWasDone) {
   const TempDir whole, folder;
   Source all;

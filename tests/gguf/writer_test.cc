@@ -75,7 +75,7 @@ TEST(GgufWriter, LeavesNothingAfterAnError) {
   more.AddTensor("a", 0, {2}, 8, Pieces("123456789", 3));
   fails.AddTensor("a", 0, {2}, 8, [](const Writer::Sink&) { return Status(Code::kBadFile, "no"); });
   for (int i = 0; i < 2; ++i) twice.AddTensor("a", 0, {1}, 4, Pieces("1234", 4));
-  name.AddTensor(std::string(64, 'n'), 0, {1}, 4, Pieces("1234", 4));
+  name.AddTensor(std::string(256, 'n'), 0, {1}, 4, Pieces("1234", 4));
   shape.AddTensor("a", 0, {1, 0}, 0, Pieces("", 4));
   ok.AddTensor("a", 0, {2}, 8, Pieces("12345678", 4));
   EXPECT_EQ(error(less), Code::kInternal);

@@ -114,21 +114,51 @@ TEST(Recipe, NoPatternTakesForEver) {
   EXPECT_FALSE(MatchesPattern(pattern + "b", std::string(255, 'a')));
 }
 
+TEST(Recipe, AByteOrderMarkIsNoPartOfTheFirstRule) {
+  const auto recipe = Recipe::Read("\xef\xbb\xbf* = q4_k\n", "r");
+  ASSERT_TRUE(recipe.ok()) << recipe.status().message();
+  EXPECT_EQ(recipe->TypeFor(RecipeSubject{"a", Role::kOther, false, false, 256, Type::kF32}), Type::kQ4_K);
+}
+
+TEST(Recipe, RulesThatComeToNothingAreTold) {
+  const auto recipe = Recipe::Read("a* = q4_k\n\nab = q8_0\nz = q8_0\n* = q6_k\n", "r");
+  ASSERT_TRUE(recipe.ok());
+  Recipe::Use use(*recipe);
+  for (const char* name : {"ab", "ac", "b"})
+    use.Add(RecipeSubject{name, Role::kOther, false, false, 256, Type::kF32});
+  EXPECT_EQ(use.Idle(), (std::vector<std::string>{
+                            "r: line 3: 'ab = q8_0' decides nothing: rules above it match all of its tensors",
+                            "r: line 4: 'z = q8_0' matches no tensor"}));
+  EXPECT_TRUE(Recipe::Use(*Recipe::Parse("ds4")).Idle().empty());
+}
+
 TEST(Recipe, ErrorsSayLineAndRemedy) {
   struct Case {
     const char *text, *message;
   };
   for (const Case& c :
-       {Case{"", "holds no rule"}, Case{"# only this\n\n", "holds no rule"},
-        Case{"* = q8_0\nnonsense\n", "r: line 2: 'nonsense' is not 'PATTERN = TYPE'"},
-        Case{"\n\n* = q9\n", "r: line 3: 'q9' is not a type; there are keep, f32"}, Case{"* =\n", "line 1"},
+       {Case{"", "holds no rule"},
+        Case{"# only this\n\n", "holds no rule"},
+        Case{"* = q8_0\nnonsense\n", "r: line 2, column 1: 'nonsense' is not 'PATTERN = TYPE'"},
+        Case{"\n\n* = q9\n", "r: line 3, column 5: 'q9' is not a type; there are keep, f32"},
+        Case{"* =\n", "line 1"},
         Case{" = q8_0\n", "is empty"},
         Case{"role:kdaa = q8_0\n", "there is no role 'kdaa'; there are embedding"},
-        Case{"blk.{3.x = q8_0\n", "braces"}, Case{"blk.3}.x = q8_0\n", "braces"},
-        Case{"{{a}} = q8_0\n", "braces"}, Case{"blk.{7-3}.x = q8_0\n", "no number is in it"},
-        Case{"{a,} = q8_0\n", "an empty choice"}, Case{"two words = q8_0\n", "a space"},
-        Case{"rule:kda = q8_0\n", "a colon"}, Case{"a & = q8_0\n", "is empty"},
-        Case{"* = q8_1\n", "'q8_1' is not a type"}, Case{"fallback = q5_0, nope\n* = q8_0\n", "'nope'"},
+        Case{"blk.{3.x = q8_0\n", "braces"},
+        Case{"blk.3}.x = q8_0\n", "braces"},
+        Case{"{{a}} = q8_0\n", "braces"},
+        Case{"blk.{7-3}.x = q8_0\n", "no number is in it"},
+        Case{"{a,} = q8_0\n", "an empty choice"},
+        Case{"two words = q8_0\n", "a space"},
+        Case{"rule:kda = q8_0\n", "a colon"},
+        Case{"a & = q8_0\n", "is empty"},
+        Case{"* = q8_1\n", "'q8_1' is not a type"},
+        Case{"fallback = q5_0, nope\n* = q8_0\n", "'nope'"},
+        Case{"blk.{-}.x = q8_0\n", "r: line 1, column 5: pattern 'blk.{-}.x': '-' is no range"},
+        Case{"* = q8_0\n  blk.{0-99999999999999999999999}.* = q4_k # all\n", "r: line 2, column 7: pattern"},
+        Case{"blk.{3-} = q8_0\n", "is no range"},
+        Case{"role:kda & role:no = q8_0\n", "column 16: there is no role 'no'"},
+        Case{"fallback = q5_0\n* = q8_0\nfallback = f16\n", "line 3, column 1: a second fallback"},
         Case{"fallback = q5_0\n", "holds no rule"}}) {
     const auto recipe = Recipe::Read(c.text, "r");
     ASSERT_FALSE(recipe.ok()) << c.text;

@@ -238,6 +238,25 @@ TEST_P(Encoder, UnitsOfNoImportanceLeaveTheOthersAlone) {
   EXPECT_LE(beside_large, 1.001 * usual) << format.name;
 }
 
+// What is not refused for its size (Format::too_large) is rounded as well as the same weights of size 1.
+TEST_P(Encoder, TheLargestThatIsAllowedLosesNoMore) {
+  const Format& format = *GetParam();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  std::normal_distribution<float> normal;
+  Floats x(kColumns);
+  for (float& v : x) v = normal(rng);
+  float most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(v));
+  Floats unit = x, large = x;
+  for (size_t i = 0; i < x.size(); ++i) unit[i] = x[i] / most, large[i] = unit[i] * 65504;
+  const double small_error = Error(unit, RoundTrip(format, unit, {}), {}) / Error(unit, Floats(x.size()), {});
+  const double large_error =
+      Error(large, RoundTrip(format, large, {}), {}) / Error(large, Floats(x.size()), {});
+  EXPECT_LT(large_error, 1.1 * small_error);
+}
+
 TEST_P(Encoder, AnythingFiniteDecodesToSomethingFinite) {
   const Format& format = *GetParam();
   const uint64_t seed = std::random_device{}();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the README's examples: each fenced block after a line `<!-- tested -->`, in one empty folder, with the built glint on PATH.
+# Runs the README's examples: each fenced block after a line `<!-- tested -->`, in one folder that has only models/, with the built glint on PATH.
 # Usage: readme_examples.sh README.md GLINT
 set -euo pipefail
 readme=$(realpath "$1") glint=$(realpath "$2")
@@ -16,6 +16,7 @@ blocks=("$work"/block-*.sh)
 
 mkdir "$work/bin" "$work/cwd"
 ln -s "$glint" "$work/bin/glint"
+ln -s "$(dirname "$readme")/models" "$work/cwd/models"  # some name it as seen from the repository's root
 cd "$work/cwd"
 for block in "${blocks[@]}"; do
   echo "--- $block"; cat "$block"

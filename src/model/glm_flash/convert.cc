@@ -20,6 +20,7 @@
 #include "model/glm_flash/hf_source.h"
 #include "model/glm_flash/recipe.h"
 #include "model/load.h"
+#include "quant/range.h"
 #include "text/gguf_tokenizer.h"
 #include "text/hf_tokenizer.h"
 
@@ -181,12 +182,11 @@ class Conversion {
       }
       return columns;
     }
-    if (format_.type == Type::kF32 || format_.type == Type::kBF16) return columns;
-    constexpr float kHalfOverflows = 65520;
+    if (format_.type == Type::kF32) return columns;
+    const bool any = format_.type == Type::kBF16;  // keeps a NaN or infinity that is there, but makes none
+    const float limit = quant::TooLarge(format_.type);
     for (int64_t i = 0; i < columns; ++i) {
-      const float magnitude = std::fabs(row[i]);
-      if (!(magnitude <= std::numeric_limits<float>::max())) return i;
-      if (format_.type == Type::kF16 && magnitude >= kHalfOverflows) return i;
+      if (!(std::fabs(row[i]) < limit) && !(any && !std::isfinite(row[i]))) return i;
     }
     return columns;
   }
@@ -239,7 +239,9 @@ Result<ConvertSummary> Convert(const std::string& directory, const std::string& 
   std::map<Type, uint64_t> bytes_of;
   auto threads = std::make_unique<ThreadPool>(AvailableCores());
   ConvertSummary summary;
+  Recipe::Use use(recipe);
   for (const Tensor& tensor : ListTensors(hp)) {
+    use.Add(tensor, hp.layers);
     auto located = source.Locate(tensor);
     if (!located.ok()) return located.status();
     const Type type = recipe.TypeFor(tensor, hp.layers);
@@ -255,10 +257,11 @@ Result<ConvertSummary> Convert(const std::string& directory, const std::string& 
   const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   if (options.recipe != nullptr) writer.SetU32("general.file_type", FileType(most->first));
+  for (std::string& line : use.Idle()) notes.push_back(std::move(line));
   summary.notes = std::move(notes);
   auto inputs = CheckpointFiles(directory, files.paths());
   inputs.insert(inputs.end(), options.inputs.begin(), options.inputs.end());
-  if (Status s = writer.Write(out, inputs, options.progress); !s.ok()) return s;
+  if (Status s = writer.Write(out, inputs, options.progress, options.replace); !s.ok()) return s;
   return summary;
 }
 

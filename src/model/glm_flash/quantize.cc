@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <memory>
 
@@ -19,6 +18,7 @@
 #include "model/glm_flash/gguf_source.h"
 #include "model/glm_flash/hparams_gguf.h"
 #include "quant/nvfp4.h"
+#include "quant/range.h"
 
 namespace glint::model {
 namespace {
@@ -207,8 +207,7 @@ class Encoding {
   }
 
   size_t FirstBad(const float* row, size_t columns) const {
-    constexpr float kHalfOverflows = 65520;
-    const float limit = to_.type == Type::kF16 ? kHalfOverflows : std::numeric_limits<float>::infinity();
+    const float limit = quant::TooLarge(to_.type);
     for (size_t i = 0; i < columns; ++i)
       if (!(std::fabs(row[i]) < limit)) return i;
     return columns;
@@ -237,11 +236,17 @@ class Encoding {
 class Plan {
  public:
   Plan(const gguf::File& file, const HParams& hp, const Recipe& recipe, const QuantizeOptions& options)
-      : file_(file), hp_(hp), known_(TensorsByName(hp)), recipe_(recipe), options_(options) {}
+      : file_(file), hp_(hp), known_(TensorsByName(hp)), recipe_(recipe), use_(recipe), options_(options) {}
 
   Status Make(QuantizeReport& report) {
     for (const gguf::TensorInfo& info : file_.tensors()) {
-      if (const gguf::TensorInfo* matrix = MatrixOf(info)) factors_[matrix] = &info;
+      const gguf::TensorInfo* const matrix = MatrixOf(info);
+      if (matrix == nullptr) continue;
+      const auto [there, fresh] = factors_.emplace(matrix, &info);
+      if (!fresh)
+        return {Code::kBadFile, fmt::format("{}: {} and {} are both scales of {}; which holds can't be known",
+                                            Printable(file_.paths().front()), Printable(there->second->name),
+                                            Printable(info.name), Printable(matrix->name))};
     }
     // Matrices first: the second scales of one that gets another type go.
     std::vector<QuantizedTensor> rows(file_.tensors().size());
@@ -287,6 +292,7 @@ class Plan {
     const RecipeSubject subject{
         name,   known ? found->second.kind->role : Role::kOther, known && found->second.block == hp_.layers,
         vector, vector ? info.elements() : info.ne[0],           row.from};
+    use_.Add(subject);
     const bool second_scale = MatrixOf(info) != nullptr;
     row.wanted = second_scale ? row.from : recipe_.Wanted(subject);
     row.to = second_scale ? row.from : recipe_.TypeFor(subject);
@@ -347,6 +353,13 @@ class Plan {
   }
 
   void Notes(QuantizeReport& report) const {
+    report.notes = use_.Idle();
+    for (const QuantizedTensor& row : report.tensors) {
+      if (row.name.size() <= gguf::kUsualTensorNameBytes) continue;
+      report.notes.push_back(fmt::format("{}: a name of {} bytes; many programs read {} at most",
+                                         Printable(row.name), row.name.size(), gguf::kUsualTensorNameBytes));
+      break;
+    }
     uint64_t blind = 0, unhit = 0, fallbacks = 0;
     for (const QuantizedTensor& row : report.tensors) {
       if (row.kept) continue;
@@ -374,6 +387,7 @@ class Plan {
   const HParams& hp_;
   const std::unordered_map<std::string, Tensor> known_;
   const Recipe& recipe_;
+  Recipe::Use use_;
   const QuantizeOptions& options_;
   std::vector<Job> jobs_;
   std::map<const gguf::TensorInfo*, const gguf::TensorInfo*> factors_;  // by matrix
@@ -469,6 +483,7 @@ Result<QuantizeReport> Quantize(const std::string& input, const std::string& out
        .replace = options.replace,
        .dry = options.dry,
        .inputs = inputs,
+       .others = options.others,
        .progress = options.progress,
        .remember = [&](size_t i) { return written[i] != nullptr ? written[i]->Remember() : std::string(); },
        .recall =
@@ -476,6 +491,7 @@ Result<QuantizeReport> Quantize(const std::string& input, const std::string& out
              if (written[i] != nullptr) written[i]->Recall(line);
            }});
   if (!made.ok()) return made.status();
+  report.written_tensors = written.size();
   report.paths = std::move(made->paths);
   report.bytes = made->bytes;
   report.taken_over_bytes = made->taken_over_bytes;

@@ -107,21 +107,33 @@ class Matcher {
   std::vector<bool> failed_;
 };
 
-Status CheckPattern(std::string_view pattern) {
+// A choice that is meant as a range and is none: names hold no such text.
+bool IsBrokenRange(std::string_view choice) {
+  return choice.find('-') != std::string_view::npos &&
+         choice.find_first_not_of("0123456789- \t") == std::string_view::npos && !AsRange(choice);
+}
+
+// `at`: where it shows what is wrong.
+Status CheckPattern(std::string_view pattern, size_t& at) {
   const auto bad = [&](std::string_view what) {
     return Status(Code::kBadInput, fmt::format("pattern {}: {}", Quoted(pattern), what));
   };
+  at = 0;
   if (pattern.empty()) return bad("is empty");
   if (pattern.size() > kLongestPattern) return bad(fmt::format("has over {} characters", kLongestPattern));
-  if (pattern.find_first_of(" \t=:") != std::string_view::npos)
+  at = pattern.find_first_of(" \t=:");
+  if (at != std::string_view::npos)
     return bad("holds a space, a colon or an equals sign, as no tensor's name does");
-  for (size_t at = 0; (at = pattern.find_first_of("{}", at)) != std::string_view::npos;) {
+  for (at = 0; (at = pattern.find_first_of("{}", at)) != std::string_view::npos;) {
     const size_t close = pattern.find_first_of("{}", at + 1);
     if (pattern[at] == '}' || close == std::string_view::npos || pattern[close] == '{')
       return bad("braces must come in pairs, none inside another");
     for (const std::string_view choice : Parts(pattern.substr(at + 1, close - at - 1), ',')) {
       const auto range = AsRange(choice);
       if (choice.empty()) return bad("an empty choice in braces");
+      if (IsBrokenRange(choice))
+        return bad(
+            fmt::format("{} is no range of whole numbers such as 3-7, of 9 digits at most", Quoted(choice)));
       if (range && range->low > range->high) return bad(fmt::format("{}: no number is in it", choice));
     }
     at = close + 1;
@@ -152,16 +164,23 @@ bool MatchesPattern(std::string_view pattern, std::string_view text) {
 }
 
 Result<Recipe> Recipe::Read(std::string_view text, std::string_view where) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors put it first
   Recipe recipe;
   recipe.text_ = text;
+  recipe.where_ = where;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   int number = 0;
-  for (std::string_view line : Parts(text, '\n')) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view whole = text.substr(begin, end - begin);
     ++number;
-    line = Trim(line.substr(0, line.find('#')));
+    begin = end + 1;
+    const std::string_view line = Trim(whole.substr(0, whole.find('#')));
     if (line.empty()) continue;
-    if (Status status = recipe.AddLine(line); !status.ok()) {
-      return Status(status.code(), fmt::format("{}: line {}: {}", where, number, status.message()));
-    }
+    const Flaw flaw = recipe.AddLine(line, number);
+    if (flaw.status.ok()) continue;
+    return Status(flaw.status.code(), fmt::format("{}: line {}, column {}: {}", where, number,
+                                                  flaw.at - whole.data() + 1, flaw.status.message()));
   }
   if (recipe.rules_.empty())
     return Status(Code::kBadInput,
@@ -169,10 +188,10 @@ Result<Recipe> Recipe::Read(std::string_view text, std::string_view where) {
   return recipe;
 }
 
-Status Recipe::AddLine(std::string_view line) {
+Recipe::Flaw Recipe::AddLine(std::string_view line, int number) {
   const size_t equals = line.find('=');
   if (equals == std::string_view::npos)
-    return {Code::kBadInput, fmt::format("{} is not 'PATTERN = TYPE'", Quoted(line))};
+    return {{Code::kBadInput, fmt::format("{} is not 'PATTERN = TYPE'", Quoted(line))}, line.data()};
   const std::string_view left = Trim(line.substr(0, equals)), right = Trim(line.substr(equals + 1));
   const auto type_of = [&](std::string_view name) -> Result<Type> {
     const quant::Format* format = quant::Find(name);
@@ -180,29 +199,40 @@ Status Recipe::AddLine(std::string_view line) {
     return Status(Code::kBadInput,
                   fmt::format("{} is not a type; there are keep, {}", Quoted(name), quant::RunnableNames()));
   };
+  // Of an empty part: the place after the equals sign.
+  const auto place = [&](std::string_view part) {
+    return part.data() != nullptr ? part.data() : line.data() + equals + 1;
+  };
   if (left == "fallback") {
+    if (has_fallback_)
+      return {{Code::kBadInput, "a second fallback line; one line lists all types"}, line.data()};
+    has_fallback_ = true;
     fallback_.clear();
     for (const std::string_view name : Parts(right, ',')) {
       const auto type = type_of(name);
-      if (!type.ok()) return type.status();
+      if (!type.ok()) return {type.status(), place(name)};
       fallback_.push_back(*type);
     }
     return {};
   }
   Rule rule;
+  rule.line = number;
+  rule.text = line;
   for (const std::string_view condition : Parts(left, '&')) {
-    if (Status status = AddCondition(condition, rule); !status.ok()) return status;
+    Flaw flaw = AddCondition(condition, rule);
+    if (flaw.at == nullptr) flaw.at = line.data();
+    if (!flaw.status.ok()) return flaw;
   }
   if (right != "keep") {
     const auto type = type_of(right);
-    if (!type.ok()) return type.status();
+    if (!type.ok()) return {type.status(), place(right)};
     rule.type = *type;
   }
   rules_.push_back(std::move(rule));
   return {};
 }
 
-Status Recipe::AddCondition(std::string_view condition, Rule& rule) {
+Recipe::Flaw Recipe::AddCondition(std::string_view condition, Rule& rule) {
   constexpr std::string_view kRole = "role:";
   if (condition == "vectors") {
     rule.vectors = true;
@@ -215,10 +245,40 @@ Status Recipe::AddCondition(std::string_view condition, Rule& rule) {
       rule.roles.push_back(static_cast<Role>(i));
       return {};
     }
-    return {Code::kBadInput, fmt::format("there is no role {}; there are {}", Quoted(name), RoleNames())};
+    return {{Code::kBadInput, fmt::format("there is no role {}; there are {}", Quoted(name), RoleNames())},
+            condition.data() + kRole.size()};
   }
   rule.patterns.emplace_back(condition);
-  return CheckPattern(condition);
+  size_t at = 0;
+  Status status = CheckPattern(condition, at);
+  return {std::move(status), condition.data() != nullptr ? condition.data() + at : nullptr};
+}
+
+void Recipe::Use::Add(const RecipeSubject& subject) {
+  bool first = true;
+  for (size_t i = 0; i < matched_.size(); ++i) {
+    if (!Matches(recipe_.rules_[i], subject)) continue;
+    matched_[i] = true;
+    if (first) decided_[i] = true;
+    first = false;
+  }
+}
+
+void Recipe::Use::Add(const Tensor& tensor, int64_t mtp_block) {
+  const std::string name = tensor.Name();
+  Add(SubjectOf(tensor, name, mtp_block));
+}
+
+std::vector<std::string> Recipe::Use::Idle() const {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < matched_.size(); ++i) {
+    if (decided_[i] || recipe_.general_) continue;
+    const Rule& rule = recipe_.rules_[i];
+    out.push_back(fmt::format(
+        "{}: line {}: {} {}", recipe_.where_, rule.line, Quoted(rule.text),
+        matched_[i] ? "decides nothing: rules above it match all of its tensors" : "matches no tensor"));
+  }
+  return out;
 }
 
 bool Recipe::Matches(const Rule& rule, const RecipeSubject& subject) {
@@ -237,7 +297,11 @@ bool Recipe::Matches(const Rule& rule, const RecipeSubject& subject) {
 Result<Recipe> Recipe::Parse(std::string_view name) {
   std::string names;
   for (const ShippedRecipe& shipped : ShippedRecipes()) {
-    if (shipped.name == name) return Read(shipped.text, shipped.name);
+    if (shipped.name == name) {
+      auto recipe = Read(shipped.text, shipped.name);
+      if (recipe.ok()) recipe->general_ = true;
+      return recipe;
+    }
     names += std::string(shipped.name) + ", ";
   }
   const quant::Format* format = quant::Find(name);
@@ -252,7 +316,9 @@ Recipe Recipe::Plain(Type type, Type experts) {
       "{}\n",
       IsFloat(type) ? "keep" : "q8_0", quant::Name(experts), quant::Name(type));
   auto recipe = Read(text, quant::Name(type));
-  return recipe.ok() ? std::move(*recipe) : Recipe();  // names of types make good rules
+  if (!recipe.ok()) return {};  // names of types make good rules
+  recipe->general_ = true;
+  return std::move(*recipe);
 }
 
 Type Recipe::Wanted(const RecipeSubject& subject) const {

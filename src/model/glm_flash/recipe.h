@@ -38,7 +38,7 @@ struct RecipeSubject {
 
 class Recipe {
  public:
-  // `where` names the text in messages ("my.recipe: line 3: ...").
+  // `where` names the text in messages ("my.recipe: line 3, column 5: ...", in bytes from 1).
   static Result<Recipe> Read(std::string_view text, std::string_view where);
 
   // A shipped recipe (ShippedRecipes) or the name of a format, which stands for Plain of it; kBadInput for another name, with
@@ -59,18 +59,42 @@ class Recipe {
 
   const std::string& text() const { return text_; }  // Read gives an equal recipe back
 
+  // Rules that come to nothing, of a model whose tensors are all told to it.
+  class Use {
+   public:
+    explicit Use(const Recipe& recipe)
+        : recipe_(recipe), matched_(recipe.rules_.size()), decided_(matched_) {}
+    void Add(const RecipeSubject& subject);
+    void Add(const Tensor& tensor, int64_t mtp_block);
+    // "my.recipe: line 3: 'blk.99.* = q4_k' matches no tensor", and of those that come too late. None of Parse's and Plain's
+    // recipes, which are for any model.
+    std::vector<std::string> Idle() const;
+
+   private:
+    const Recipe& recipe_;
+    std::vector<bool> matched_, decided_;
+  };
+
  private:
   struct Rule {
     std::vector<std::string> patterns;  // of names
     std::vector<Role> roles;
     bool vectors = false;
     std::optional<quant::Type> type;  // none: keep
+    int line = 0;
+    std::string text;
   };
   static bool Matches(const Rule& rule, const RecipeSubject& subject);
-  Status AddLine(std::string_view line);
-  Status AddCondition(std::string_view condition, Rule& rule);
+  struct Flaw {
+    Status status;
+    const char* at = nullptr;  // in the line, where it shows
+  };
+  Flaw AddLine(std::string_view line, int number);
+  static Flaw AddCondition(std::string_view condition, Rule& rule);
 
-  std::string text_;
+  std::string text_, where_;
+  bool has_fallback_ = false;
+  bool general_ = false;  // made for any model: rules that match nothing are no mistake
   std::vector<Rule> rules_;
   std::vector<quant::Type> fallback_{quant::Type::kQ8_0, quant::Type::kF16};
 };
