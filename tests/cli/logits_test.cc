@@ -43,8 +43,8 @@ TEST(Logits, AreTheSessionsWhateverTheChunkAndThreads) {
                                               {"--chunk", "16"},
                                               {"--chunk", "37", "--threads", "1"},
                                               {"--rows", "all", "--threads", "4"}}) {
-    std::vector<std::string> arguments{"logits", "-m",    testing::MicroModel(), "--ids",
-                                       list,     "--out", folder.Path("x.npy")};
+    std::vector<std::string> arguments{"logits",  "-m",    testing::MicroModel(), "--ids", list,
+                                       "--force", "--out", folder.Path("x.npy")};
     arguments.insert(arguments.end(), how.begin(), how.end());
     const auto o = RunGlint(arguments);
     ASSERT_EQ(o.code, 0) << o.err;
@@ -58,8 +58,9 @@ TEST(Logits, AreTheSessionsWhateverTheChunkAndThreads) {
 
   folder.Write("ids", list + "\n");
   for (const char* chunk : {"1", "44", "45", "1000"}) {
-    const auto o = RunGlint({"logits", "-m", testing::MicroModel(), "--ids", "@" + folder.Path("ids"),
-                             "--rows", "last", "--chunk", chunk, "--out", folder.Path("last.npy")});
+    const auto o =
+        RunGlint({"logits", "-m", testing::MicroModel(), "--ids", "@" + folder.Path("ids"), "--rows", "last",
+                  "--chunk", chunk, "--force", "--out", folder.Path("last.npy")});
     ASSERT_EQ(o.code, 0) << o.err;
     std::string shape;
     const auto values = Values(folder.Path("last.npy"), &shape);

@@ -157,7 +157,7 @@ TEST(Recipe, ErrorsSayLineAndRemedy) {
         Case{"blk.{-}.x = q8_0\n", "r: line 1, column 5: pattern 'blk.{-}.x': '-' is no range"},
         Case{"* = q8_0\n  blk.{0-99999999999999999999999}.* = q4_k # all\n", "r: line 2, column 7: pattern"},
         Case{"blk.{3-} = q8_0\n", "is no range"},
-        Case{"role:kda & role:no = q8_0\n", "column 16: there is no role 'no'"},
+        Case{"role:kda & role:no = q8_0\n", "column 17: there is no role 'no'"},
         Case{"fallback = q5_0\n* = q8_0\nfallback = f16\n", "line 3, column 1: a second fallback"},
         Case{"fallback = q5_0\n", "holds no rule"}}) {
     const auto recipe = Recipe::Read(c.text, "r");

@@ -238,9 +238,10 @@ TEST_P(Encoder, UnitsOfNoImportanceLeaveTheOthersAlone) {
   EXPECT_LE(beside_large, 1.001 * usual) << format.name;
 }
 
-// What is not refused for its size (Format::too_large) is rounded as well as the same weights of size 1.
+// What is not refused for its size (quant/range.h) is rounded as well as the same weights of size 1.
 TEST_P(Encoder, TheLargestThatIsAllowedLosesNoMore) {
   const Format& format = *GetParam();
+  if (format.type == Type::kNVFP4) return;  // its second scale, beside the blocks, brings weights into reach
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937_64 rng(seed);
