@@ -123,6 +123,9 @@ struct ScaledBlock {
     return sum > 2 * kUnit * kTrifle;
   }
 
+  // Whether a half times a small code is not far too large for all of the weights: below, blocks of zeros are nearest. (The
+  // least half is 2^-24, and no format has a code below 1/8.)
+  bool HalfReaches() const { return largest >= 0x1p-40f; }
   // The half nearest to a scale of x, as a scale of `in`.
   uint16_t Half(float scale) const { return ScaleToHalf(scale * unit); }
   // The same for a super scale that is to reach: among subnormal halves, which are coarse, not nearer to 0 than the scale.

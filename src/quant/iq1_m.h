@@ -56,7 +56,7 @@ struct IQ1_M {
     using Search = TernarySearch<kUnits, kUnit, 8>;
     Block b{};
     const Search::Scaled scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       const auto units = Search::Encode(scaled, 0.125f, {0.1f, 1.35f, 4, 1.0f / 8});
       for (size_t g = 0; g < 32; ++g) {
         const auto& unit = units.unit[g / 2];

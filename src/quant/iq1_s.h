@@ -47,7 +47,7 @@ struct IQ1_S {
     using Search = TernarySearch<kUnits, kUnit, 32>;
     Block b{};
     const Search::Scaled scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       const auto units = Search::Encode(scaled, 0.125f, {0.1f, 1.35f, 4, 1.0f / 8});
       b.d = units.super;
       for (size_t u = 0; u < kUnits; ++u) {

@@ -47,7 +47,7 @@ struct IQ2_S {
     using Search = SignedSearch<kIq2SGrid, 1024, 8, 3, kIq2Levels, kUnits, kUnit, false>;
     Block b{};
     const Search::Scaled scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       const auto units = Search::Encode(scaled, 0.125f, {0.033f, 1.35f, 4, 1.0f / 8});
       b.d = units.super;
       for (size_t g = 0; g < 32; ++g) {

@@ -47,7 +47,7 @@ struct IQ3_S {
     using Search = SignedSearch<kIq3SGrid, 512, 4, 8, kIq3SLevels, kUnits, kUnit, false>;
     Block b{};
     const Search::Scaled scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       const auto units = Search::Encode(scaled, 1.0f, {0.11f, 1.22f, 5, 1.0f});
       b.d = units.super;
       for (size_t g = 0; g < 64; ++g) {

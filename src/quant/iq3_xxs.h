@@ -48,7 +48,7 @@ struct IQ3_XXS {
     using Search = SignedSearch<kIq3XxsGrid, 256, 4, 8, kIq3XxsLevels, kUnits, kUnit, true>;
     Block b{};
     const Search::Scaled scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       const auto units = Search::Encode(scaled, 0.25f, {0.03f, 1.25f, 5, 1.0f / 4});
       b.d = units.super;
       for (size_t u = 0; u < kUnits; ++u) {

@@ -40,7 +40,7 @@ struct IQ4_NL {
   static void Encode(const float* in, const float* importance, std::byte* out) {
     Block b{};
     const ScaledBlock<kWeights> scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       const uint16_t fitted = scaled.Half(FitIq4(scaled.x, scaled.w, kWeights).scale);
       float least = std::numeric_limits<float>::infinity();
       for (int steps = -2; steps <= 2; ++steps) {

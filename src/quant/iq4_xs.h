@@ -54,7 +54,7 @@ struct IQ4_XS {
   static void Encode(const float* in, const float* importance, std::byte* out) {
     Block b{};
     const ScaledBlock<kWeights, kUnit> scaled(in, importance);
-    if (scaled.largest != 0) {
+    if (scaled.HalfReaches()) {
       Iq4Fit fitted[kUnits],
           counted[kUnits];  // units that cost next to nothing have no say in the super scale
       for (size_t u = 0; u < kUnits; ++u) {

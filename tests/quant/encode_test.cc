@@ -258,6 +258,20 @@ TEST_P(Encoder, TheLargestThatIsAllowedLosesNoMore) {
   EXPECT_LT(large_error, 1.1 * small_error);
 }
 
+// Next to nothing is rounded to nothing, not to the least that a half can scale.
+TEST_P(Encoder, TinyWeightsDoNotGrow) {
+  const Format& format = *GetParam();
+  if (format.type == Type::kMXFP4 || format.type == Type::kNVFP4) return;  // scales that are no halves
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  for (const float size : {1e-12f, 1e-30f, 1e-38f, 1e-40f, 1e-44f}) {
+    Floats x(kColumns);
+    for (float& v : x) v = size * static_cast<float>(static_cast<int>(rng() % 201) - 100) / 100;
+    for (const float v : RoundTrip(format, x, {})) ASSERT_LE(std::fabs(v), 2 * size) << size;
+  }
+}
+
 TEST_P(Encoder, AnythingFiniteDecodesToSomethingFinite) {
   const Format& format = *GetParam();
   const uint64_t seed = std::random_device{}();
