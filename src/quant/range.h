@@ -16,6 +16,8 @@ inline float TooLarge(Type type) {
       return std::numeric_limits<float>::infinity();
     case Type::kBF16:
       return 0x1.ffp127f;  // rounds to infinity
+    case Type::kQ8_0:
+      return 65504.0f * 125;  // the largest code is 125 at the least (quant/q8_0.h), and the scale a half
     default:
       return 65520;  // as a half it rounds to infinity; half the distance above the largest
   }
