@@ -31,7 +31,7 @@ class Backend final : public plan::Backend {
 
   uint64_t StateBytes(int64_t capacity, bool mtp) const override {
     if (capacity > kMostTokens) return std::numeric_limits<uint64_t>::max();
-    return StateLayout(device_.hp, capacity, mtp).bytes();
+    return plan::StateLayout(device_.hp, capacity, mtp).bytes();
   }
 
   Result<std::unique_ptr<plan::SequenceState>> NewState(int64_t capacity, bool mtp) override {
@@ -42,7 +42,7 @@ class Backend final : public plan::Backend {
     if (mtp && device_.weights.nextn.empty()) {
       return Status(Code::kBadInput, "this model has no MTP block (or was loaded without it)");
     }
-    auto state = SequenceState::Create(StateLayout(device_.hp, capacity, mtp), device_.options.poison);
+    auto state = SequenceState::Create(plan::StateLayout(device_.hp, capacity, mtp), device_.options.poison);
     if (!state.ok()) return state.status();
     return std::unique_ptr<plan::SequenceState>(std::move(*state));
   }

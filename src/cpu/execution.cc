@@ -7,6 +7,7 @@
 
 #include "cpu/stages.h"
 #include "cpu/state.h"
+#include "plan/check_pass.h"
 
 namespace glint::cpu {
 
@@ -25,45 +26,10 @@ Device::Device(const model::HParams& hparams, const model::Weights& bound, int t
 }
 
 Status CheckPass(const Device& device, const Plan& plan, const Batch& batch) {
-  const model::HParams& hp = device.hp;
-  const auto rows = static_cast<int64_t>(batch.tokens.size());
-  if (rows > plan.max_rows) {
-    return {Code::kInternal, fmt::format("a batch of {} rows for a plan of {}", rows, plan.max_rows)};
-  }
-  if (plan.pass == Pass::kMtp && rows > 0 && batch.hidden_in == nullptr) {
-    return {Code::kInternal, "an MTP pass without hidden rows"};
-  }
-  for (const int32_t token : batch.tokens) {
-    if (token < 0 || token >= hp.vocab_size) {
-      return {Code::kBadInput,
-              fmt::format("token id {} is not below the vocabulary's size {}", token, hp.vocab_size)};
-    }
-  }
-  for (const int32_t row : batch.wanted) {
-    if (row < 0 || row >= rows)
-      return {Code::kInternal, fmt::format("logits wanted of row {} of {}", row, rows)};
-  }
-  int64_t next_row = 0;
-  for (const plan::Segment& s : batch.segments) {
-    const auto* state = dynamic_cast<const SequenceState*>(s.state);
-    if (state == nullptr || s.first_row != next_row || s.rows < 1) {
-      return {Code::kInternal, "segments must be CPU sequences and cover the rows in order"};
-    }
-    next_row += s.rows;
-    if (plan.pass == Pass::kMtp && !state->layout().mtp) {
-      return {Code::kBadInput, "the sequence was made without caches for the MTP block"};
-    }
-    const int64_t position = plan.pass == Pass::kTrunk ? state->position() : state->mtp_position();
-    if (s.position != position) {
-      return {Code::kInternal,
-              fmt::format("a segment begins at position {}, its sequence is at {}", s.position, position)};
-    }
-    if (position + s.rows > state->capacity()) {
-      return {Code::kNoRoom,
-              fmt::format("{} tokens do not fit: {} of {} are in use", s.rows, position, state->capacity())};
-    }
-  }
-  if (next_row != rows) return {Code::kInternal, fmt::format("segments cover {} of {} rows", next_row, rows)};
+  const auto ours = [](const plan::GridSequence& state) {
+    return dynamic_cast<const SequenceState*>(&state) != nullptr;
+  };
+  if (Status status = plan::CheckPass(device.hp, plan, batch, ours, "CPU"); !status.ok()) return status;
   for (const Step& step : plan.steps) {
     if (step.lever != nullptr && Replacement(*step.lever) == nullptr) {
       return {Code::kInternal, fmt::format("lever '{}' is not one of the CPU's", step.lever->name)};

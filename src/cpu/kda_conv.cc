@@ -34,7 +34,7 @@ void KdaConv(const StepContext& c) {
   const float q_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
 
   for (const SegmentView& segment : c.segments) {
-    const StateLayout& layout = segment.state->layout();
+    const plan::StateLayout& layout = segment.state->layout();
     float* const kept = segment.state->Kda(c.layer_index()).conv;
     const History history{u + segment.first_row * channels, kept, segment.position, layout.conv_ring,
                           channels};

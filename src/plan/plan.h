@@ -28,6 +28,11 @@ struct Lever {
   int min_rows, max_rows;    // batch rows for which it applies; max_rows 0 = any
   bool available;            // on this machine (instruction set, device)
   std::string_view summary;  // one line for `glint plan` and docs
+  // kReplace: another run that it implements in the same way (a site's stages differ by a norm's name); empty: none.
+  std::vector<Stage> or_covers = {};
+  bool across_layers = false;  // kReplace: its runs may begin in one layer and end in the next
+
+  bool Covers(Stage stage) const;  // in either run
 };
 
 // Which lever settings the user asked for: exact names; "all" in `without` means the canonical plan.
@@ -38,7 +43,7 @@ struct LeverChoice {
 struct Step {
   Stage stage;                // first (usually only) stage served
   std::vector<Stage> covers;  // all of them
-  int layer = -1;             // trunk layer; hp.layers for the MTP block; -1 outside layers
+  int layer = -1;             // of `stage`: trunk layer; hp.layers for the MTP block; -1 outside layers
   enum class Site : uint8_t { kNone, kAttn, kFfn } site = Site::kNone;  // of hc.pre, hc.post
   const Lever* lever = nullptr;  // the kReplace lever serving it; null = canonical
   std::vector<const Lever*> modifiers;
@@ -60,6 +65,7 @@ struct BufferLayout {
 };
 
 struct Plan {
+  uint64_t id = 0;  // no other plan of this process has it
   Pass pass;
   int max_rows;  // rows the buffers are laid out for
   std::vector<Step> steps;

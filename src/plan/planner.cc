@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "plan/buffers.h"
@@ -15,10 +16,6 @@ using Names = std::vector<std::string>;
 
 bool Contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool Covers(const Lever& lever, Stage stage) {
-  return std::find(lever.covers.begin(), lever.covers.end(), stage) != lever.covers.end();
 }
 
 // Builds the canonical steps of a pass.
@@ -169,17 +166,27 @@ void Replace(std::vector<Step>& steps, size_t first, size_t count, const Lever& 
               steps.begin() + static_cast<std::ptrdiff_t>(first + count));
 }
 
-// Whether the steps from `first` on are the stages of the lever, canonical so far and in one layer.
-bool Matches(const std::vector<Step>& steps, size_t first, const Lever& lever) {
-  if (lever.covers.empty() || first + lever.covers.size() > steps.size()) return false;
-  for (size_t i = 0; i < lever.covers.size(); ++i) {
+// Whether the steps from `first` on are the run of the lever, canonical so far and in as many layers as it allows.
+bool Matches(const std::vector<Step>& steps, size_t first, const Lever& lever,
+             const std::vector<Stage>& run) {
+  if (run.empty() || first + run.size() > steps.size()) return false;
+  const int layer = steps[first].layer;
+  for (size_t i = 0; i < run.size(); ++i) {
     const Step& s = steps[first + i];
-    if (s.lever != nullptr || s.stage != lever.covers[i] || s.layer != steps[first].layer) return false;
+    if (s.lever != nullptr || s.stage != run[i]) return false;
+    if (s.layer != layer && !(lever.across_layers && s.layer == layer + 1)) return false;
   }
   return true;
 }
 
 }  // namespace
+
+bool Lever::Covers(Stage stage) const {
+  const auto has = [&](const std::vector<Stage>& run) {
+    return std::find(run.begin(), run.end(), stage) != run.end();
+  };
+  return has(covers) || has(or_covers);
+}
 
 Result<Plan> MakePlan(const PlanRequest& request) {
   if (request.rows < 1)
@@ -205,16 +212,20 @@ Result<Plan> MakePlan(const PlanRequest& request) {
     if (a.kind != Lever::Kind::kReplace || !asked(a) || !applies(a)) continue;
     for (const Lever& b : request.levers) {
       if (&a >= &b || b.kind != Lever::Kind::kReplace || !asked(b) || !applies(b)) continue;
-      for (const Stage stage : a.covers) {
-        if (!Covers(b, stage)) continue;
-        return Status(Code::kBadInput, fmt::format("levers '{}' and '{}' both replace {}; ask for one",
-                                                   a.name, b.name, Name(stage)));
+      for (const std::vector<Stage>* run : {&a.covers, &a.or_covers}) {
+        for (const Stage stage : *run) {
+          if (!b.Covers(stage)) continue;
+          return Status(Code::kBadInput, fmt::format("levers '{}' and '{}' both replace {}; ask for one",
+                                                     a.name, b.name, Name(stage)));
+        }
       }
     }
   }
 
   Builder builder(*request.hparams, *request.weights, request.pass);
+  static std::atomic<uint64_t> plans{0};
   Plan plan;
+  plan.id = ++plans;
   plan.pass = request.pass;
   plan.max_rows = request.rows;
   plan.steps = request.pass == Pass::kTrunk ? builder.Trunk() : builder.Mtp();
@@ -224,14 +235,15 @@ Result<Plan> MakePlan(const PlanRequest& request) {
     for (const Lever& lever : request.levers) {
       if (lever.kind != Lever::Kind::kReplace || !wanted(lever) || asked(lever) != by_name) continue;
       for (size_t i = 0; i < plan.steps.size(); ++i) {
-        if (Matches(plan.steps, i, lever)) Replace(plan.steps, i, lever.covers.size(), lever);
+        for (const std::vector<Stage>* run : {&lever.covers, &lever.or_covers})
+          if (Matches(plan.steps, i, lever, *run)) Replace(plan.steps, i, run->size(), lever);
       }
     }
   }
   for (const Lever& lever : request.levers) {
     if (lever.kind != Lever::Kind::kModifier || !wanted(lever)) continue;
     for (Step& step : plan.steps) {
-      const auto covered = [&](Stage stage) { return Covers(lever, stage); };
+      const auto covered = [&](Stage stage) { return lever.Covers(stage); };
       if (std::any_of(step.covers.begin(), step.covers.end(), covered)) step.modifiers.push_back(&lever);
     }
   }

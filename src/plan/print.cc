@@ -211,6 +211,7 @@ std::string DescribeJson(const Plan& plan, const PlanRequest& request) {
     o["bitwise"] = l.bitwise;
     o["tolerance"] = l.tolerance;
     o["covers"] = stage_names(l.covers);
+    if (!l.or_covers.empty()) o["or_covers"] = stage_names(l.or_covers);
     o["summary"] = json::string(l.summary);
     levers.push_back(std::move(o));
   }

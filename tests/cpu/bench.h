@@ -15,7 +15,7 @@ class Bench {
  public:
   Bench(const SmallModel& m, int rows, int64_t capacity = 4096, int threads = 1)
       : model_(m), rows_(rows), pool_(threads), per_worker_(static_cast<size_t>(threads)) {
-    auto made = cpu::SequenceState::Create(cpu::StateLayout(m.hp, capacity, true));
+    auto made = cpu::SequenceState::Create(plan::StateLayout(m.hp, capacity, true));
     EXPECT_TRUE(made.ok());
     state = std::move(*made);
     uint64_t total = 0;

@@ -115,6 +115,41 @@ TEST_F(Planner, LaysALeverOverARunOfStages) {
   EXPECT_EQ(plan.levers, (std::vector<const Lever*>{levers.data()}));
 }
 
+// Runs like those between two sublayers: a lever with two of them, laid into the next layer where it says that it may.
+TEST_F(Planner, LaysALeverWithTwoRunsAcrossLayers) {
+  const std::vector<Stage> to_ffn = {Stage::kHcPost, Stage::kHcPre, Stage::kFfnNorm},
+                           to_attn = {Stage::kHcPost, Stage::kHcPre, Stage::kAttnNorm};
+  for (const bool across : {false, true}) {
+    std::vector<Lever> levers = {Replace("between", to_ffn), Replace("other", {Stage::kAttnNorm})};
+    levers[0].or_covers = to_attn;
+    levers[0].across_layers = across;
+    const Plan plan = Make(Request(levers));
+    const auto layers = static_cast<int>(model_.hp.layers);
+    int inside = 0, behind = 0;
+    std::vector<Stage> seen;
+    for (const Step& s : plan.steps) {
+      seen.insert(seen.end(), s.covers.begin(), s.covers.end());
+      if (s.lever != levers.data()) continue;
+      (s.covers == to_ffn ? inside : behind) += 1;
+      EXPECT_EQ(s.covers, s.site == Step::Site::kAttn ? to_ffn : to_attn);
+      EXPECT_EQ(s.layer, s.site == Step::Site::kAttn ? inside - 1 : behind - 1);  // of the first stage
+      EXPECT_EQ(s.in, (std::vector<Slot>{Slot::kStreams, Slot::kBranch, Slot::kPost, Slot::kComb}));
+      EXPECT_EQ(s.out, (std::vector<Slot>{Slot::kStreams, Slot::kPost, Slot::kComb, Slot::kX}));
+    }
+    EXPECT_EQ(inside, layers);
+    EXPECT_EQ(behind, across ? layers - 1 : 0);
+    std::vector<Stage> canonical;
+    for (const Step& s : Make(Request()).steps) canonical.push_back(s.stage);
+    EXPECT_EQ(seen, canonical);
+    EXPECT_TRUE(levers[0].Covers(Stage::kAttnNorm) && levers[0].Covers(Stage::kFfnNorm));
+    EXPECT_FALSE(levers[0].Covers(Stage::kHeadNorm));
+    // A stage of the second run is taken, too.
+    const auto both = MakePlan(Request(levers, {{"between", "other"}, {}}));
+    ASSERT_FALSE(both.ok());
+    EXPECT_NE(both.status().message().find("attn.norm"), std::string::npos) << both.status().message();
+  }
+}
+
 TEST_F(Planner, NeverLaysTwoLeversOverOneStage) {
   const std::vector<Lever> levers = {Replace("first", {Stage::kKdaConv, Stage::kKdaGates}),
                                      Replace("second", {Stage::kKdaGates, Stage::kKdaRecur})};
