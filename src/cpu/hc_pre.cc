@@ -9,6 +9,14 @@
 namespace glint::cpu {
 namespace {
 
+// 1 / RMS of all streams of a row: the sum of squares in parts of 1,024 columns, parts in order, so that a device may share them out.
+float InverseRmsOfStreams(const Kernels& kernels, const float* x, int64_t n, float eps) {
+  constexpr int64_t kPart = 1024;
+  float sum = kernels.dot16(x, x, std::min(n, kPart));
+  for (int64_t at = kPart; at < n; at += kPart) sum += kernels.dot16(x + at, x + at, std::min(n - at, kPart));
+  return 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
+}
+
 // M[j][h], j source stream, h destination: softmax of each row plus eps, a column step, then iters - 1 times
 // a row step and a column step. `m` holds the logits and receives the matrix. All sums in index order.
 void Sinkhorn(float* m, int64_t n, int64_t iters, float eps) {
@@ -61,7 +69,7 @@ void HcPre(const StepContext& c) {
     for (int64_t r = begin; r < end; ++r) {
       const float* const x = streams + r * n * d;
       float* const zr = z + r * mix;
-      const float rms = InverseRms(*c.how.kernels, x, n * d, c.hp.rms_eps);
+      const float rms = InverseRmsOfStreams(*c.how.kernels, x, n * d, c.hp.rms_eps);
       // The norm is a scalar, so it is applied to the products. Slices of z: n pre, n post, n * n comb.
       const auto logit = [&](int64_t i, int slice) {
         return std::fma(zr[i] * rms, site.scale[slice], site.base[i]);
