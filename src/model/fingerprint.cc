@@ -1,6 +1,7 @@
 #include "model/fingerprint.h"
 
-#include <algorithm>
+#include <array>
+#include <span>
 
 #include "base/hash.h"
 #include "model/glm_flash/tensors.h"
@@ -29,21 +30,28 @@ void AddHParams(Hasher& hash, const HParams& hp) {
   for (const uint8_t moe : hp.moe) hash.AddNumber(moe);
 }
 
-void AddMatrix(Hasher& hash, const Matrix& m) {
+// `fill`: null, or says what the bytes of matrices are, which are not here then.
+void AddMatrix(Hasher& hash, const Matrix& m, const SyntheticFill* fill) {
   hash.AddNumber(static_cast<uint64_t>(m.type));
   for (const int64_t n : {m.columns, m.rows, m.slices}) hash.AddNumber(static_cast<uint64_t>(n));
   for (int64_t i = 0; m.scales && i < m.slices; ++i) hash.AddFloat(m.scales[i]);
-  const std::span data(m.data, static_cast<size_t>(m.bytes()));
-  if (data.size() <= kWhole) return hash.AddBytes(data);
+  const uint64_t size = m.bytes();
+  std::array<std::byte, kWhole> buffer;
+  const auto add = [&](uint64_t offset, size_t count) {
+    if (fill == nullptr) return hash.AddBytes({m.data + offset, count});
+    const std::span part = std::span(buffer).first(count);
+    fill->Read(fill->matrices.at(m.data), offset, part);
+    hash.AddBytes(part);
+  };
+  if (size <= kWhole) return add(0, static_cast<size_t>(size));
   for (size_t i = 0; i < kStretches; ++i) {
     // The product may not fit into 64 bits for no tensor there is; the division first costs nothing either.
-    const size_t room = data.size() - kStretch;
-    hash.AddBytes(
-        data.subspan(room / (kStretches - 1) * i + room % (kStretches - 1) * i / (kStretches - 1), kStretch));
+    const uint64_t room = size - kStretch;
+    add(room / (kStretches - 1) * i + room % (kStretches - 1) * i / (kStretches - 1), kStretch);
   }
 }
 
-std::string Fingerprint(const HParams& hp, const Weights& weights, bool mtp) {
+std::string Fingerprint(const HParams& hp, const Weights& weights, const SyntheticFill* fill, bool mtp) {
   Hasher hash;
   hash.AddText(mtp ? "glint mtp 1" : "glint trunk 1");
   AddHParams(hash, hp);
@@ -54,7 +62,7 @@ std::string Fingerprint(const HParams& hp, const Weights& weights, bool mtp) {
     const Site site = SiteOf(places, hp, tensor.block);
     hash.AddText(tensor.Name());
     if (tensor.kind->matrix != nullptr) {
-      AddMatrix(hash, *tensor.kind->matrix(site));
+      AddMatrix(hash, *tensor.kind->matrix(site), fill);
     } else {
       const Vector values = *tensor.kind->vector(site);
       hash.AddNumber(values.size());
@@ -66,12 +74,12 @@ std::string Fingerprint(const HParams& hp, const Weights& weights, bool mtp) {
 
 }  // namespace
 
-std::string TrunkFingerprint(const HParams& hp, const Weights& weights) {
-  return Fingerprint(hp, weights, false);
+std::string TrunkFingerprint(const HParams& hp, const Weights& weights, const SyntheticFill* fill) {
+  return Fingerprint(hp, weights, fill, false);
 }
 
-std::string MtpFingerprint(const HParams& hp, const Weights& weights) {
-  return weights.nextn.empty() ? std::string() : Fingerprint(hp, weights, true);
+std::string MtpFingerprint(const HParams& hp, const Weights& weights, const SyntheticFill* fill) {
+  return weights.nextn.empty() ? std::string() : Fingerprint(hp, weights, fill, true);
 }
 
 }  // namespace glint::model

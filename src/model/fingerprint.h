@@ -4,6 +4,7 @@
 
 #include "model/glm_flash/hparams.h"
 #include "model/glm_flash/weights.h"
+#include "model/synthetic_fill.h"
 
 namespace glint::model {
 
@@ -12,9 +13,10 @@ namespace glint::model {
 // evenly spaced from its first byte to its last. So it is the same for a file, a copy of it, a split set, another dialect and
 // the checkpoint that it was converted from with unchanged types; and it costs a few reads a tensor. Two models that differ in
 // single weights between the stretches alone are not told apart: quantising, training and merging change all of them.
-std::string TrunkFingerprint(const HParams& hp, const Weights& weights);
+// `fill`: of a synthetic model whose weights lie elsewhere (ModelData::synthetic); the fingerprint is that of the same model here.
+std::string TrunkFingerprint(const HParams& hp, const Weights& weights, const SyntheticFill* fill = nullptr);
 
 // The same of the MTP block, apart because a model may be opened without it; empty if it is not bound.
-std::string MtpFingerprint(const HParams& hp, const Weights& weights);
+std::string MtpFingerprint(const HParams& hp, const Weights& weights, const SyntheticFill* fill = nullptr);
 
 }  // namespace glint::model

@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "model/glm_flash/hparams.h"
 #include "model/glm_flash/weights.h"
+#include "model/synthetic_fill.h"
 #include "text/tokenizer_data.h"
 
 namespace glint::model {
@@ -32,12 +33,18 @@ struct ModelData {
   SamplingHints sampling;
   std::vector<std::string> notes;  // warnings worth a line on stderr, e.g. an incomplete MTP block left out
   std::shared_ptr<const void> memory;  // keeps mappings and arenas alive
+  // Only of a synthetic model loaded with weights_elsewhere: what its matrices hold. Their data is then addresses to know them by,
+  // which nobody may read.
+  std::shared_ptr<const SyntheticFill> synthetic;
 };
 
 struct LoadOptions {
   bool mtp = true;  // bind the MTP block if it is there and complete; otherwise go without it, with a note
   bool require_mtp = false;  // an error, naming the tensor, if there is none or it is incomplete
   Progress progress = {};    // bytes read or made
+  // LoadSynthetic only: matrices are described (ModelData::synthetic), not made, so that a model larger than this machine's memory
+  // can be made on a device; vectors are made as usual.
+  bool weights_elsewhere = false;
 };
 
 // `path`: a .gguf file (any shard of a set), or a directory with config.json and safetensors. GGUF weights are mapped,

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "model/census.h"
+#include "model/fingerprint.h"
 #include "model/glm_flash/tensors.h"
 #include "model/model_data.h"
 
@@ -116,6 +118,86 @@ TEST(Synthetic, WeightsHaveTheirScale) {
       EXPECT_NEAR(sum / n * std::sqrt(static_cast<double>(m->columns)), 0, 0.1);
     }
   }
+}
+
+// The description, carried out by its words, gives the bytes that the model would have here; so does Read from any byte on.
+TEST(Synthetic, DescribesWhatLiesElsewhere) {
+  for (const char* spec :
+       {"tiny,recipe=ds4", "tiny,hidden=96,dense_ffn=80,recipe=q4_k", "tiny,vocab=301,mtp=0"}) {
+    SCOPED_TRACE(spec);
+    auto here = LoadSynthetic(spec), there = LoadSynthetic(spec, {.weights_elsewhere = true});
+    ASSERT_TRUE(here.ok() && there.ok());
+    EXPECT_EQ(here->synthetic, nullptr);
+    ASSERT_NE(there->synthetic, nullptr);
+    const SyntheticFill& fill = *there->synthetic;
+    const auto a = ListBound(here->weights), b = ListBound(there->weights);
+    ASSERT_EQ(a.size(), b.size());
+    size_t matrices = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      SCOPED_TRACE(a[i].Name());
+      ASSERT_EQ(a[i].Name(), b[i].Name());
+      if (a[i].vector != nullptr) {
+        EXPECT_TRUE(std::equal(a[i].vector->begin(), a[i].vector->end(), b[i].vector->begin()));
+        continue;
+      }
+      const Matrix &x = *a[i].matrix, &y = *b[i].matrix;
+      ASSERT_EQ(x.type, y.type);
+      ASSERT_EQ(x.bytes(), y.bytes());
+      ASSERT_EQ(x.row_bytes, y.row_bytes);
+      ASSERT_TRUE(fill.matrices.contains(y.data));
+      const SyntheticFill::Source& source = fill.matrices.at(y.data);
+      const SyntheticFill::Pool& pool = fill.pools.at(source.pool);
+      for (uint64_t at = 0; at < x.bytes(); ++at) {
+        uint64_t z = source.key + (at / pool.chunk_bytes + 1) * 0x9E3779B97F4A7C15u;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+        ASSERT_EQ(pool.bytes.at(z % 256 * pool.chunk_bytes + at % pool.chunk_bytes), x.data[at]) << at;
+      }
+      std::vector<std::byte> part(static_cast<size_t>(x.bytes() - x.bytes() / 3));
+      fill.Read(source, x.bytes() / 3, part);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), x.data + x.bytes() / 3));
+      ++matrices;
+    }
+    EXPECT_EQ(fill.matrices.size(), matrices);  // so every matrix has an address of its own
+    EXPECT_EQ(TrunkFingerprint(there->hparams, there->weights, &fill),
+              TrunkFingerprint(here->hparams, here->weights));
+    EXPECT_EQ(MtpFingerprint(there->hparams, there->weights, &fill),
+              MtpFingerprint(here->hparams, here->weights));
+  }
+}
+
+// A model of the released size takes no memory here.
+TEST(Synthetic, ElsewhereOnlyVectorsCount) {
+  auto model = LoadSynthetic("glm-5.3-flash", {.weights_elsewhere = true});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  uint64_t bytes = 0;
+  for (const BoundTensor& bound : ListBound(model->weights))
+    if (bound.matrix != nullptr) bytes += bound.matrix->bytes();
+  EXPECT_GT(bytes, uint64_t{300} << 30);
+  auto larger = LoadSynthetic("glm-5.3-flash,experts=200000", {.weights_elsewhere = true});
+  ASSERT_FALSE(larger.ok());
+  EXPECT_EQ(larger.status().code(), Code::kNoRoom) << larger.status().message();
+}
+
+TEST(Synthetic, WhatIsBoundIsListedInTheOrderOfTensors) {
+  for (const char* spec : {"tiny", "tiny,mtp=0", "tiny,layers=1"}) {
+    auto model = Make(spec);
+    ASSERT_TRUE(model.ok());
+    const auto bound = ListBound(model->weights);
+    const auto tensors = ListTensors(model->hparams);
+    ASSERT_EQ(bound.size(), tensors.size()) << spec;
+    for (size_t i = 0; i < bound.size(); ++i) {
+      EXPECT_EQ(bound[i].Name(), tensors[i].Name());
+      const Site site = SiteOf(model->weights, model->hparams, tensors[i].block);
+      if (tensors[i].kind->matrix != nullptr) {
+        EXPECT_EQ(bound[i].matrix, tensors[i].kind->matrix(site));
+      } else {
+        EXPECT_EQ(bound[i].vector, tensors[i].kind->vector(site));
+      }
+    }
+  }
+  EXPECT_TRUE(ListBound(Weights{}).empty());
 }
 
 TEST(Synthetic, MtpFollowsTheOptions) {

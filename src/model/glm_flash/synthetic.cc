@@ -4,8 +4,8 @@
 // part can be made on its own: bits depend on seed and spec alone, not on threads or order.
 //   key of a tensor  Mix(seed ^ FNV-1a(dialect A name))
 //   vector entry i   from counter i of the tensor's key
-//   matrix           chunk i (one block, or 32 weights of a float type) is chunk `counter i mod kPool` of a pool. The pool of a
-//                    (type, standard deviation) holds kPool chunks of normal-like weights, encoded as the format's own encoder
+//   matrix           chunk i (one block, or 32 weights of a float type) is chunk `counter i mod 256` of a pool. The pool of a
+//                    (type, standard deviation) holds 256 chunks of normal-like weights, encoded as the format's own encoder
 //                    does; its key is Mix(seed ^ type << 32 ^ bits of the deviation as float).
 // Encoding a pool once instead of every weight makes a model at the speed of memory.
 #include <fmt/core.h>
@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 
+#include "base/address_range.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "model/arena.h"
@@ -28,16 +29,10 @@
 namespace glint::model {
 namespace {
 
-constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
-constexpr uint64_t kPool = 256;       // K-quants encode about a million weights a second
 constexpr uint64_t kFloatChunk = 32;  // weights copied at once where blocks are single weights
 
-uint64_t Mix(uint64_t z) {
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-  z = (z ^ z >> 27) * 0x94D049BB133111EB;
-  return z ^ z >> 31;
-}
-uint64_t Draw(uint64_t key, uint64_t counter) { return Mix(key + (counter + 1) * kGolden); }
+uint64_t Mix(uint64_t z) { return SyntheticFill::Mix(z); }
+uint64_t Draw(uint64_t key, uint64_t counter) { return SyntheticFill::Draw(key, counter); }
 
 uint64_t Fnv(std::string_view text) {
   uint64_t hash = 0xCBF29CE484222325;
@@ -98,73 +93,84 @@ float VectorEntry(const HParams& hp, const Tensor& tensor, uint64_t key, uint64_
 }
 
 // Encoded chunks of one type and deviation.
-struct Pool {
-  std::vector<std::byte> bytes;
-  size_t chunk_bytes = 0;
-  uint64_t chunk_weights = 0;
-};
-
-Pool MakePool(const quant::Format& format, float deviation, uint64_t seed) {
+SyntheticFill::Pool MakePool(const quant::Format& format, float deviation, uint64_t seed) {
   const uint64_t key =
       Mix(seed ^ uint64_t{static_cast<uint32_t>(format.type)} << 32 ^ std::bit_cast<uint32_t>(deviation));
-  Pool pool;
-  pool.chunk_weights = format.block_weights == 1 ? kFloatChunk : format.block_weights;
-  pool.chunk_bytes = pool.chunk_weights / format.block_weights * format.block_bytes;
-  std::vector<float> weights(kPool * pool.chunk_weights);
+  const size_t chunk_weights = format.block_weights == 1 ? kFloatChunk : format.block_weights;
+  SyntheticFill::Pool pool;
+  pool.chunk_bytes = chunk_weights / format.block_weights * format.block_bytes;
+  std::vector<float> weights(SyntheticFill::kChunks * chunk_weights);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = deviation * Normal(key, i);
-  pool.bytes.resize(kPool * pool.chunk_bytes);
+  pool.bytes.resize(SyntheticFill::kChunks * pool.chunk_bytes);
   format.encode(weights.data(), nullptr, pool.bytes.data(), weights.size());
   return pool;
 }
 
+// Where the weights lie, or the addresses that stand for them.
+struct Memory {
+  Arena arena;
+  std::optional<AddressRange> elsewhere;
+};
+constexpr uint64_t kAlignment = 64;  // of every matrix
+
 class Generator {
  public:
-  Generator(const SyntheticSpec& spec, Arena& arena, ThreadPool& threads)
-      : spec_(spec), arena_(arena), threads_(threads) {}
+  Generator(const SyntheticSpec& spec, Memory& memory, ThreadPool& threads)
+      : spec_(spec), memory_(memory), threads_(threads) {}
 
   Result<Matrix> MakeMatrix(const Tensor& tensor) {
     const quant::Type type = spec_.recipe.TypeFor(tensor, spec_.hparams.layers);
     const quant::Format& format = *quant::Find(type);
     auto row_bytes = quant::RowBytes(format, static_cast<uint64_t>(tensor.shape.columns));
     if (!row_bytes.ok()) return row_bytes.status();
-    auto memory = arena_.Bytes(TensorBytes(tensor, type), tensor.Name());
+    const uint64_t bytes = TensorBytes(tensor, type);
+    const SyntheticFill::Source source{PoolFor(format, Deviation(tensor)),
+                                       Mix(spec_.seed ^ Fnv(tensor.Name()))};
+    Matrix matrix{type,    tensor.shape.columns,           tensor.shape.rows, tensor.shape.slices,
+                  nullptr, static_cast<size_t>(*row_bytes)};
+    if (memory_.elsewhere) {
+      matrix.data = memory_.elsewhere->data() + reserved_;
+      reserved_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      fill_.matrices.emplace(matrix.data, source);
+      return matrix;
+    }
+    auto memory = memory_.arena.Bytes(bytes, tensor.Name());
     if (!memory.ok()) return memory.status();
-    Fill(*memory, PoolFor(format, Deviation(tensor)), Mix(spec_.seed ^ Fnv(tensor.Name())));
-    return Matrix{type,           tensor.shape.columns,           tensor.shape.rows, tensor.shape.slices,
-                  memory->data(), static_cast<size_t>(*row_bytes)};
+    Fill(*memory, source);
+    matrix.data = memory->data();
+    return matrix;
   }
 
   Result<Vector> MakeVector(const Tensor& tensor) {
-    auto values = arena_.Floats(static_cast<uint64_t>(tensor.shape.count()), tensor.Name());
+    auto values = memory_.arena.Floats(static_cast<uint64_t>(tensor.shape.count()), tensor.Name());
     if (!values.ok()) return values.status();
     const uint64_t key = Mix(spec_.seed ^ Fnv(tensor.Name()));
     for (size_t i = 0; i < values->size(); ++i) (*values)[i] = VectorEntry(spec_.hparams, tensor, key, i);
     return Vector(*values);
   }
 
+  SyntheticFill TakeFill() { return std::move(fill_); }
+
  private:
-  const Pool& PoolFor(const quant::Format& format, float deviation) {
-    auto [it, fresh] = pools_.try_emplace({format.type, deviation});
-    if (fresh) it->second = MakePool(format, deviation, spec_.seed);
+  size_t PoolFor(const quant::Format& format, float deviation) {
+    auto [it, fresh] = pools_.try_emplace({format.type, deviation}, fill_.pools.size());
+    if (fresh) fill_.pools.push_back(MakePool(format, deviation, spec_.seed));
     return it->second;
   }
 
-  // The last chunk may be cut short (float types only: quantised rows are whole blocks).
-  void Fill(std::span<std::byte> out, const Pool& pool, uint64_t key) {
-    const size_t chunks = (out.size() + pool.chunk_bytes - 1) / pool.chunk_bytes;
-    threads_.ParallelFor(chunks, 4096, [&](size_t begin, size_t end, int) {
-      for (size_t i = begin; i < end; ++i) {
-        const size_t at = i * pool.chunk_bytes;
-        std::memcpy(out.data() + at, pool.bytes.data() + Draw(key, i) % kPool * pool.chunk_bytes,
-                    std::min(pool.chunk_bytes, out.size() - at));
-      }
+  void Fill(std::span<std::byte> out, const SyntheticFill::Source& source) {
+    const size_t grain = 4096 * fill_.pools[source.pool].chunk_bytes;
+    threads_.ParallelFor(out.size(), grain, [&](size_t begin, size_t end, int) {
+      fill_.Read(source, begin, out.subspan(begin, end - begin));
     });
   }
 
   const SyntheticSpec& spec_;
-  Arena& arena_;
+  Memory& memory_;
   ThreadPool& threads_;
-  std::map<std::pair<quant::Type, float>, Pool> pools_;
+  SyntheticFill fill_;
+  std::map<std::pair<quant::Type, float>, size_t> pools_;
+  uint64_t reserved_ = 0;
 };
 
 // 256 single bytes, then the special tokens that a conversation needs; other rows are padding.
@@ -228,29 +234,42 @@ Result<ModelData> LoadSynthetic(const std::string& text, const LoadOptions& opti
   const auto tensors = ListTensors(hp);
   if (Status s = CheckEncodable(*spec, tensors); !s.ok()) return s;
 
-  // Stops where it can no longer fit, so that absurd shapes do not overflow the sum.
+  // Stops where it can no longer fit, so that absurd shapes do not overflow the sums.
   const MemoryRoom room = AvailableMemory();
-  uint64_t total = 0;
+  uint64_t total = 0, elsewhere = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
-    total += tensor.kind->vector != nullptr ? static_cast<uint64_t>(tensor.shape.count()) * sizeof(float)
-                                            : TensorBytes(tensor, spec->recipe.TypeFor(tensor, hp.layers));
+    const uint64_t bytes = tensor.kind->vector != nullptr
+                               ? static_cast<uint64_t>(tensor.shape.count()) * sizeof(float)
+                               : TensorBytes(tensor, spec->recipe.TypeFor(tensor, hp.layers));
+    if (options.weights_elsewhere && tensor.kind->matrix != nullptr) {
+      elsewhere += std::min((bytes + kAlignment - 1) / kAlignment * kAlignment, uint64_t{1} << 62);
+      if (elsewhere > uint64_t{1} << 62) break;  // AddressRange refuses it
+    } else {
+      total += bytes;
+    }
     if (total > room.bytes && (i + 1 == tensors.size() || total > uint64_t{1} << 62)) {
       return Status(Code::kNoRoom, fmt::format("{} needs {} for its weights, but {} leaves {}", text,
                                                FormatBytes(total), room.limited_by, FormatBytes(room.bytes)));
     }
   }
 
-  auto arena = std::make_shared<Arena>();
+  auto memory = std::make_shared<Memory>();
+  if (options.weights_elsewhere) {
+    auto range = AddressRange::Reserve(elsewhere);
+    if (!range.ok())
+      return Status(range.status().code(), fmt::format("{}: {}", text, range.status().message()));
+    memory->elsewhere.emplace(std::move(*range));
+  }
   ThreadPool threads(AvailableCores());
-  Generator generator(*spec, *arena, threads);
+  Generator generator(*spec, *memory, threads);
   ModelData model;
   model.name = text.substr(0, text.find(','));
   model.origin = text;
   model.dialect = "synthetic";
   model.weights = EmptyWeights(hp);
   for (const Tensor& tensor : tensors) {
-    if (options.progress && !options.progress(std::min(arena->bytes(), total), total)) {
+    if (options.progress && !options.progress(std::min(memory->arena.bytes(), total), total)) {
       return Status(Code::kBadInput, "interrupted");
     }
     const Site site = SiteOf(model.weights, hp, tensor.block);
@@ -267,7 +286,10 @@ Result<ModelData> LoadSynthetic(const std::string& text, const LoadOptions& opti
   if (options.progress && !options.progress(total, total)) return Status(Code::kBadInput, "interrupted");
   model.hparams = hp;
   model.tokenizer = ByteTokenizer(hp.vocab_size);
-  model.memory = std::move(arena);
+  if (options.weights_elsewhere) {
+    model.synthetic = std::make_shared<const SyntheticFill>(generator.TakeFill());
+  }
+  model.memory = std::move(memory);
   return model;
 }
 

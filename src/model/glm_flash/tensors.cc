@@ -224,4 +224,30 @@ Site SiteOf(Weights& weights, const HParams& hp, int block) {
   return {&weights, &nextn.block, &nextn};
 }
 
+std::vector<BoundTensor> ListBound(const Weights& weights) {
+  // Only to find the places: nothing is written through it.
+  auto& places = const_cast<Weights&>(weights);
+  std::vector<BoundTensor> out;
+  const auto add = [&](int block, const Site& site) {
+    for (const TensorKind& kind : kKinds) {
+      if ((kind.where == Where::kGlobal) != (site.layer == nullptr)) continue;
+      if (kind.where == Where::kNextn && site.nextn == nullptr) continue;
+      BoundTensor bound{&kind, block};
+      if (kind.matrix != nullptr) {
+        bound.matrix = kind.matrix(site);
+        if (bound.matrix->empty()) continue;
+      } else {
+        bound.vector = kind.vector(site);
+        if (bound.vector->empty()) continue;
+      }
+      out.push_back(bound);
+    }
+  };
+  int block = 0;
+  add(-1, {&places, nullptr, nullptr});
+  for (Layer& layer : places.layers) add(block++, {&places, &layer, nullptr});
+  for (NextnWeights& nextn : places.nextn) add(block++, {&places, &nextn.block, &nextn});
+  return out;
+}
+
 }  // namespace glint::model

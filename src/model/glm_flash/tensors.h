@@ -144,4 +144,17 @@ std::vector<Tensor> ListBlock(const HParams& hp, int block);
 Weights EmptyWeights(const HParams& hp);
 Site SiteOf(Weights& weights, const HParams& hp, int block);
 
+// A tensor as it is bound in some weights: exactly one of matrix and vector, pointing into them.
+struct BoundTensor {
+  const TensorKind* kind = nullptr;
+  int block = -1;  // -1: global
+  const Matrix* matrix = nullptr;
+  const Vector* vector = nullptr;
+
+  std::string Name() const { return BlockName(block, kind->name); }  // dialect A
+};
+
+// What `weights` has (what is empty is left out), in the order of ListTensors.
+std::vector<BoundTensor> ListBound(const Weights& weights);
+
 }  // namespace glint::model
