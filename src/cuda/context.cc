@@ -1,0 +1,135 @@
+#include "cuda/context.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "cuda/dsa_groups.h"
+#include "cuda/route_rows.h"
+#include "cuda/status.h"
+#include "cuda/tables.h"
+#include "cuda/weights.h"
+
+namespace glint::cuda {
+
+Matrix StepContext::On(const model::Matrix& w) const {
+  Matrix matrix = on_device.Find(w);
+  matrix.table = tables.For(matrix.type);
+  return matrix;
+}
+
+const float* StepContext::On(model::Vector v) const { return on_device.Find(v); }
+
+Status StepContext::Launched(std::string_view what) const {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {};
+  return Check(error, fmt::format("launching {}{}{} of layer {}", what, what.empty() ? "" : " in ",
+                                  plan::Name(step.stage), step.layer));
+}
+
+uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) {
+  // What Operand takes for its digits, their scales and their sums.
+  const auto digits = [](int64_t n, int64_t columns) {
+    return n * ((columns + 255) / 256 * 8) * (64 + 4 + 8);
+  };
+  const auto floats = [](int64_t n) { return n * int64_t{sizeof(float)}; };
+  const int64_t d = hp.hidden, streams = hp.hc_mult * d, rank = hp.kda_head_dim,
+                pairs = rows * hp.experts_used;
+  const int64_t of_x = digits(rows, d), grouped = floats(pairs + 1 + 3 * (pairs + hp.experts));
+  const int64_t attend = GroupRows(rows, AttendBytesPerRow(hp)),
+                select = GroupRows(rows, SelectBytesPerRow(hp, capacity));
+  const int64_t most = std::max({
+      floats(rows * (hp.hc_mix() + d)) + digits(rows, streams),             // hc.pre, hc.fused
+      of_x + floats(rows * (2 * rank + 32)) + digits(rows, 2 * rank + 32),  // kda.gates
+      digits(rows, hp.kda_width()),                                         // kda.out
+      of_x + digits(rows, hp.q_lora_rank),                                  // dsa.q, dsa.index
+      select * SelectBytesPerRow(hp, capacity),                             // dsa.select
+      attend * AttendBytesPerRow(hp) + digits(attend * hp.heads, hp.qk_head_dim) +
+          digits(attend * hp.heads, hp.kv_lora_rank),               // dsa.attend
+      digits(rows, hp.heads * hp.v_head_dim),                       // dsa.out
+      of_x + floats(rows * std::max(hp.dense_ffn, hp.shared_ffn)),  // ffn.gate_up, moe.shared_gate_up
+      digits(rows, std::max(hp.dense_ffn, hp.shared_ffn)),          // ffn.down, moe.shared_down
+      of_x + rows * RouteRowBytes(hp.experts, hp.experts_used),     // moe.route
+      grouped + of_x + floats(pairs * hp.expert_ffn),               // moe.gate_up
+      grouped + digits(pairs, hp.expert_ffn),                       // moe.down
+      floats(rows * d) + of_x,                                      // head.logits
+      floats(rows * 2 * d) + digits(rows, 2 * d),                   // mtp.input
+  });
+  constexpr int64_t kAreas = 16, kAlignment = 256;
+  return static_cast<uint64_t>(most + kAreas * kAlignment);
+}
+
+StageFunction Canonical(plan::Stage stage) {
+  using plan::Stage;
+  switch (stage) {
+    case Stage::kEmbed:
+      return Embed;
+    case Stage::kHcPre:
+      return HcPre;
+    case Stage::kAttnNorm:
+      return AttnNorm;
+    case Stage::kKdaQkv:
+      return KdaQkv;
+    case Stage::kKdaConv:
+      return KdaConv;
+    case Stage::kKdaGates:
+      return KdaGates;
+    case Stage::kKdaRecur:
+      return KdaRecur;
+    case Stage::kKdaNorm:
+      return KdaNorm;
+    case Stage::kKdaOut:
+      return KdaOut;
+    case Stage::kDsaQ:
+      return DsaQ;
+    case Stage::kDsaKv:
+      return DsaKv;
+    case Stage::kDsaIndex:
+      return DsaIndex;
+    case Stage::kDsaSelect:
+      return DsaSelect;
+    case Stage::kDsaAttend:
+      return DsaAttend;
+    case Stage::kDsaOut:
+      return DsaOut;
+    case Stage::kHcPost:
+      return HcPost;
+    case Stage::kResidual:
+      return Residual;
+    case Stage::kFfnNorm:
+      return FfnNorm;
+    case Stage::kFfnGateUp:
+      return FfnGateUp;
+    case Stage::kFfnDown:
+      return FfnDown;
+    case Stage::kMoeRoute:
+      return MoeRoute;
+    case Stage::kMoeGateUp:
+      return MoeGateUp;
+    case Stage::kMoeDown:
+      return MoeDown;
+    case Stage::kMoeSharedGateUp:
+      return MoeSharedGateUp;
+    case Stage::kMoeSharedDown:
+      return MoeSharedDown;
+    case Stage::kMoeCombine:
+      return MoeCombine;
+    case Stage::kHeadNorm:
+      return HeadNorm;
+    case Stage::kHeadLogits:
+      return HeadLogits;
+    case Stage::kMtpInput:
+      return MtpInput;
+    case Stage::kCount:
+      break;
+  }
+  return nullptr;
+}
+
+StageFunction Replacement(const plan::Lever& lever) {
+  if (lever.name == "hc.fused") return HcFused;
+  if (lever.name == "hc.block") return HcBlock;
+  return nullptr;
+}
+
+}  // namespace glint::cuda

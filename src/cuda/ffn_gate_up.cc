@@ -1,0 +1,10 @@
+#include "cuda/context.h"
+#include "cuda/swiglu.h"
+
+namespace glint::cuda {
+
+Status FfnGateUp(const StepContext& c) {
+  return GateUp(c, c.layer->dense.gate, c.layer->dense.up, c.Floats(plan::Slot::kFfnHidden));
+}
+
+}  // namespace glint::cuda

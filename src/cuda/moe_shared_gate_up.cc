@@ -1,0 +1,10 @@
+#include "cuda/context.h"
+#include "cuda/swiglu.h"
+
+namespace glint::cuda {
+
+Status MoeSharedGateUp(const StepContext& c) {
+  return GateUp(c, c.layer->moe.shared_gate, c.layer->moe.shared_up, c.Floats(plan::Slot::kSharedHidden));
+}
+
+}  // namespace glint::cuda

@@ -1,0 +1,185 @@
+#include "cuda/product.h"
+
+#include "cuda/async.cuh"
+#include "cuda/float_product.h"
+#include "cuda/launch.h"
+#include "cuda/math.cuh"
+#include "cuda/product_args.h"
+#include "cuda/round.cuh"
+#include "cuda/tiles.h"
+
+namespace glint::cuda {
+namespace {
+
+// Rows of a group of two activation tiles; and pairs from which on sorting them by expert is worth its launch.
+constexpr int kGroupRows = 8, kWorthGrouping = 32;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+struct RoundArgs {
+  const float* x;
+  int64_t x_stride, columns, x_blocks;
+  int8_t* digits;
+  float* scales;
+  int32_t* sums;
+};
+
+// A warp rounds one block of 32 columns: n = 256 high + low with signed bytes, one scale, and the sums of each 16 digits.
+__global__ void __launch_bounds__(kThreads) RoundKernel(const RoundArgs p) {
+  LetNextLaunchBegin();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t block = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, row = blockIdx.y;
+  if (block >= p.x_blocks) return;
+  const int64_t column = block * 32 + lane;
+  const float x = column < p.columns ? p.x[row * p.x_stride + column] : 0.0f;
+  const Rounded rounded = RoundBlock(x);
+  const int sum = DigitSum(rounded.digit);
+  const int64_t at = row * p.x_blocks + block;
+  p.digits[at * 64 + lane] = rounded.High();
+  p.digits[at * 64 + 32 + lane] = rounded.Low();
+  if (lane == 0) p.scales[at] = rounded.scale;
+  if (lane % 16 == 0) p.sums[at * 2 + lane / 16] = sum;
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Status NoKernels(quant::Type type) {
+  return {Code::kUnsupported, "the GPU has no kernels for weights of type " + std::string(quant::Name(type))};
+}
+
+}  // namespace
+
+const FormatLaunches* FindLaunches(quant::Type type) {
+  for (const LaunchList& list : {BlockLaunches(), SuperLaunches(), Points4Launches(), Points8Launches()})
+    for (int i = 0; i < list.count; ++i)
+      if (list.first[i].type == type) return list.first + i;
+  return nullptr;
+}
+
+Status Operand::Round() {
+  const int64_t blocks = CeilDiv(columns_, 32 * 8) * 8;
+  x_blocks_ = blocks;
+  digits_ = c_.scratch.Take<int8_t>(rows_ * blocks * 64);
+  scales_ = c_.scratch.Take<float>(rows_ * blocks);
+  sums_ = c_.scratch.Take<int32_t>(rows_ * blocks * 2);
+  if (sums_ == nullptr) return NoScratch(c_);
+  for (int64_t first = 0; first < rows_; first += 65535) {
+    const int64_t rows = rows_ - first < 65535 ? rows_ - first : 65535;
+    const RoundArgs args{x_ + first * x_stride_,
+                         x_stride_,
+                         columns_,
+                         blocks,
+                         digits_ + first * blocks * 64,
+                         scales_ + first * blocks,
+                         sums_ + first * blocks * 2};
+    const dim3 grid(static_cast<unsigned>(CeilDiv(blocks, kWarps)), static_cast<unsigned>(rows));
+    RoundKernel<<<grid, kThreads, 0, c_.stream>>>(args);
+  }
+  return c_.Launched("rounding of activations");
+}
+
+Status Operand::Times(const model::Matrix& w, float* y, int64_t y_stride, Pairs pairs, int64_t out_rows) {
+  return TimesAll({{&w, y, y_stride}}, pairs, out_rows);
+}
+
+Status Operand::Floats(const Matrix& w, const Target& target, const Pairs& pairs, int64_t out_rows) {
+  const FloatArgs args{
+      w.data,   w.slice_bytes,   w.rows,   w.columns,  w.scales,  x_ + target.x_column, x_stride_,
+      target.y, target.y_stride, out_rows, pairs.kind, pairs.ids, pairs.per_row,        w.slices};
+  LaunchFloatProduct(w.type, args, c_.stream);
+  return c_.Launched();
+}
+
+Status Operand::GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, ProductArgs& args) {
+  const int64_t most = MostPairGroups(pairs, experts, kGroupRows);
+  if (order_ == nullptr) {
+    order_ = c_.scratch.Take<int32_t>(pairs + 1);
+    pair_groups_ = c_.scratch.Take<PairGroup>(most);
+    if (pair_groups_ == nullptr) return NoScratch(c_);
+    LaunchGroupPairs(ids, pairs, experts, kGroupRows, order_, pair_groups_, order_ + pairs, c_.stream);
+  }
+  args.order = order_;
+  args.pair_groups = pair_groups_;
+  args.group_count = order_ + pairs;
+  args.groups = most;
+  return {};
+}
+
+Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int64_t out_rows) {
+  if (out_rows == 0) out_rows = rows_;
+  if (out_rows == 0) return {};
+  ProductArgs args{};
+  const FormatLaunches* launches = nullptr;
+  int activation_tiles = 1;
+  const auto launch = [&] {
+    if (args.targets > 0) launches->product(args, activation_tiles, c_.how.tensor_cores, c_.stream);
+    args.targets = 0;
+    args.row_tiles = 0;
+  };
+  Matrix last;
+  for (const Target& target : targets) {
+    const Matrix w = c_.On(*target.w);
+    if (w.rows == 0) continue;
+    if (IsFloat(w.type)) {
+      if (Status status = Floats(w, target, pairs, out_rows); !status.ok()) return status;
+      continue;
+    }
+    const TileLayout* const layout = FindTileLayout(w.type);
+    if (FindLaunches(w.type) == nullptr || layout == nullptr) return NoKernels(w.type);
+    if (digits_ == nullptr) {
+      if (Status status = Round(); !status.ok()) return status;
+    }
+    if (args.targets == kMostTargets || w.type != last.type || w.columns != last.columns ||
+        w.slices != last.slices) {
+      launch();
+      launches = FindLaunches(w.type);
+      const int64_t together = pairs.kind == Pairs::Kind::kSame    ? out_rows
+                               : pairs.kind == Pairs::Kind::kHeads ? out_rows / w.slices
+                                                                   : 1;
+      activation_tiles = c_.how.tensor_cores && together > 4 ? 2 : 1;
+      args.order = nullptr;
+      args.groups = CeilDiv(together, 4 * activation_tiles) * (out_rows / together);
+      if (pairs.kind == Pairs::Kind::kExperts && c_.how.tensor_cores && out_rows >= kWorthGrouping &&
+          w.slices <= kMostGroupedExperts) {
+        activation_tiles = 2;
+        if (Status status = GroupPairs(pairs.ids, out_rows, w.slices, args); !status.ok()) return status;
+      }
+      args.tiles = CeilDiv(w.columns, layout->columns);
+      args.blocks = w.columns / 32;
+      args.parts = static_cast<int32_t>(CeilDiv(w.columns, 1024));
+      args.table = w.table;
+      args.digits = digits_;
+      args.x_scales = scales_;
+      args.sums = sums_;
+      args.x_blocks = x_blocks_;
+      args.out_rows = out_rows;
+      args.pairs = pairs.kind;
+      args.ids = pairs.ids;
+      args.per_row = pairs.per_row;
+      args.slices = w.slices;
+      args.overlap = c_.device.major >= 9;
+      last = w;
+    }
+    args.target[args.targets++] = {w.data,   w.slice_bytes,   w.rows,         w.scales,
+                                   target.y, target.y_stride, args.row_tiles, target.x_column / 32};
+    args.row_tiles += CeilDiv(w.rows, kTileRows);
+  }
+  launch();
+  return c_.Launched();
+}
+
+Status DecodeRows(const StepContext& c, const model::Matrix& host, float* out, int64_t out_stride) {
+  const Matrix w = c.On(host);
+  DecodeArgs args{w.data, w.columns, 0, w.scales, w.table, c.batch.rows, out, out_stride};
+  if (IsFloat(w.type)) {
+    LaunchFloatDecode(w.type, args, c.rows, c.stream);
+  } else {
+    const FormatLaunches* const launches = FindLaunches(w.type);
+    const TileLayout* const layout = FindTileLayout(w.type);
+    if (launches == nullptr || layout == nullptr) return NoKernels(w.type);
+    args.tiles = CeilDiv(w.columns, layout->columns);
+    launches->decode(args, c.rows, c.stream);
+  }
+  return c.Launched();
+}
+
+}  // namespace glint::cuda

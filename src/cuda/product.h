@@ -1,0 +1,64 @@
+// Matrix products on the GPU in the canonical arithmetic (docs/design.md, "Integer block products"): the CPU's bits, whatever the
+// kernel and the number of rows.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+
+#include "cuda/context.h"
+
+namespace glint::cuda {
+
+struct PairGroup;
+struct ProductArgs;
+
+// Which slice and which row of x each output row r takes.
+struct Pairs {
+  enum class Kind : uint8_t {
+    kSame,    // slice 0, row r of x
+    kHeads,   // slice r mod `slices`, row r of x: rows are [row][head]
+    kExperts  // slice ids[r], row r / per_row of x: rows are [row][expert used] (per_row 1: row r itself)
+  };
+  Kind kind = Kind::kSame;
+  const int32_t* ids = nullptr;  // device, [rows of y]
+  int64_t per_row = 1;
+};
+
+// Rows of activations in device memory that several matrices are applied to: rounded to digits once, when the first integer matrix
+// asks. Rows are x_stride floats apart.
+class Operand {
+ public:
+  // The digits come from c.scratch and live as long as the step.
+  Operand(const StepContext& c, const float* x, int64_t x_stride, int64_t rows, int64_t columns)
+      : c_(c), x_(x), x_stride_(x_stride), rows_(rows), columns_(columns) {}
+  // y[r][o] = W[slice of r][o] . x[row of r], for out_rows rows y_stride floats apart (0: as many as x has).
+  Status Times(const model::Matrix& w, float* y, int64_t y_stride, Pairs pairs = {}, int64_t out_rows = 0);
+  // The same of several matrices: in one launch where they are of one type and width.
+  struct Target {
+    const model::Matrix* w;
+    float* y;
+    int64_t y_stride;
+    int64_t x_column = 0;  // where w's columns begin in the rows of x: a multiple of 32
+  };
+  Status TimesAll(std::initializer_list<Target> targets, Pairs pairs = {}, int64_t out_rows = 0);
+
+ private:
+  Status Round();
+  // Sorts the pairs by expert, once for all matrices of this operand, and tells the launch.
+  Status GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, ProductArgs& args);
+  Status Floats(const Matrix& w, const Target& target, const Pairs& pairs, int64_t out_rows);
+
+  const StepContext& c_;
+  const float* x_;
+  int64_t x_stride_, rows_, columns_;
+  int64_t x_blocks_ = 0;      // blocks of a row, rounded up to 8
+  int8_t* digits_ = nullptr;  // [rows][blocks][2][32]: high bytes, then low ones
+  float* scales_ = nullptr;   // [rows][blocks]
+  int32_t* order_ = nullptr;  // [pairs], then their number of groups
+  PairGroup* pair_groups_ = nullptr;
+  int32_t* sums_ = nullptr;  // [rows][blocks][2]: digits of each 16 columns
+};
+
+// Row token of slice 0, decoded: out[r] = W[ids of the batch's rows][...], [rows][columns], out_stride floats apart.
+Status DecodeRows(const StepContext& c, const model::Matrix& w, float* out, int64_t out_stride);
+
+}  // namespace glint::cuda

@@ -1,0 +1,78 @@
+// What the product kernels are given, and the table of the formats' launches.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/pair_groups.h"
+#include "cuda/product.h"
+
+namespace glint::cuda {
+
+// Matrices of one type and width that one launch serves: a fused stage's q, k and v, or gate and up.
+inline constexpr int kMostTargets = 4;
+struct ProductTarget {
+  const uint8_t* data;
+  uint64_t slice_bytes;
+  int64_t rows;         // weight rows
+  const float* scales;  // [slices], or null
+  float* y;
+  int64_t y_stride;
+  int64_t first_tile;  // row tiles of the targets before it
+  int64_t x_block;     // of the activations, that the weights' first block meets
+};
+
+struct ProductArgs {
+  ProductTarget target[kMostTargets];
+  int32_t targets;
+  int64_t row_tiles;      // of all targets
+  int64_t tiles, blocks;  // tiles and blocks of 32 columns of a row
+  int32_t parts;          // of 1,024 columns
+  const uint8_t* table;   // the format's grid, or null
+
+  const int8_t* digits;   // [x rows][x_blocks][2][32]
+  const float* x_scales;  // [x rows][x_blocks]
+  const int32_t* sums;    // [x rows][x_blocks][2]
+  int64_t x_blocks;       // blocks of a row of activations, rounded up to 8
+
+  int64_t out_rows;
+  Pairs::Kind pairs;
+  const int32_t* ids;
+  int64_t per_row, slices, groups;
+  // Null, or the pairs of kExperts sorted by expert: groups are then these, *group_count of them.
+  const int32_t* order;
+  const PairGroup* pair_groups;
+  const int32_t* group_count;
+  bool overlap;  // the device can begin a launch early
+};
+
+struct DecodeArgs {
+  const uint8_t* data;
+  int64_t columns, tiles;
+  const float* scales;
+  const uint8_t* table;
+  const RowView* rows;
+  float* out;
+  int64_t out_stride;
+};
+
+struct FormatLaunches {
+  quant::Type type;
+  // activation_tiles: 1 or 2, of four rows each: how many a group has (the groups of p are counted so).
+  void (*product)(const ProductArgs& p, int activation_tiles, bool tensor, cudaStream_t stream);
+  void (*decode)(const DecodeArgs& p, int64_t rows, cudaStream_t stream);
+};
+// Null: no kernels for that type.
+const FormatLaunches* FindLaunches(quant::Type type);
+
+// The tables of product_blocks.cu, product_super.cu, product_points4.cu and product_points8.cu.
+struct LaunchList {
+  const FormatLaunches* first;
+  int count;
+};
+LaunchList BlockLaunches();
+LaunchList SuperLaunches();
+LaunchList Points4Launches();
+LaunchList Points8Launches();
+
+}  // namespace glint::cuda

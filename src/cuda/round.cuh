@@ -1,0 +1,35 @@
+// The rounding of activations to digits (docs/design.md, "Integer block products"): what every integer product begins with.
+#pragma once
+#include <cstdint>
+
+namespace glint::cuda {
+
+struct Rounded {
+  int digit;    // n = 256 high + low
+  float scale;  // of the block, the same in all lanes
+  __device__ int8_t High() const { return static_cast<int8_t>((digit + 128) >> 8); }
+  __device__ int8_t Low() const { return static_cast<int8_t>(digit - 256 * ((digit + 128) >> 8)); }
+};
+
+// A warp rounds one block of 32 columns, a column a lane.
+__device__ inline Rounded RoundBlock(float x) {
+  constexpr float kLargestDigit = 32639.0f, kSmallestScaled = 0x1p-100f;  // cpu/kernels.h
+  const bool finite = __all_sync(0xffffffffu, isfinite(x));
+  float max = fabsf(x);
+  for (int step = 16; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+  Rounded r{0, finite ? 0.0f : __int_as_float(0x7fc00000)};
+  if (finite && max >= kSmallestScaled) {
+    r.scale = max / kLargestDigit;
+    const float rounded = rintf(x * (kLargestDigit / max));
+    r.digit = static_cast<int>(fminf(fmaxf(rounded, -kLargestDigit), kLargestDigit));
+  }
+  return r;
+}
+
+// The sum of the digits of each half warp.
+__device__ inline int DigitSum(int digit) {
+  for (int step = 8; step > 0; step /= 2) digit += __shfl_xor_sync(0xffffffffu, digit, step);
+  return digit;
+}
+
+}  // namespace glint::cuda

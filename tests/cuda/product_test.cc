@@ -1,0 +1,200 @@
+// Products on the GPU against the CPU's definition, bit by bit: every format, with tensor cores and without, for rows and columns around
+// each boundary.
+#include "cuda/product.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cpu/product.h"
+#include "cuda/status.h"
+#include "cuda/tables.h"
+#include "cuda/tiles.h"
+#include "cuda/weights.h"
+#include "tests/cuda/gpu_test_base.h"
+
+namespace glint::test {
+namespace {
+
+using quant::Type;
+
+std::vector<Type> Types() {
+  std::vector<Type> types = {Type::kF32, Type::kF16, Type::kBF16};
+  for (const quant::Format& format : quant::Formats())
+    if (cuda::FindTileLayout(format.type) != nullptr) types.push_back(format.type);
+  return types;
+}
+
+class GpuProduct : public GpuTest<testing::TestWithParam<Type>> {};
+
+INSTANTIATE_TEST_SUITE_P(All, GpuProduct, testing::ValuesIn(Types()),
+                         [](const auto& p) { return std::string(quant::Name(p.param)); });
+
+// One matrix and activations, on both devices.
+class Bench {
+ public:
+  Bench(uint64_t seed, Type type, int64_t columns, int64_t rows, int64_t slices, bool with_scales)
+      : rng_(seed) {
+    const quant::Format& format = *quant::Find(type);
+    w_.type = type, w_.columns = columns, w_.rows = rows, w_.slices = slices;
+    w_.row_bytes = *quant::RowBytes(format, static_cast<uint64_t>(columns));
+    bytes_.resize(w_.bytes());
+    // Half of the blocks are encoded weights, half any bytes at all: every code, sign and scale, NaN and infinities too.
+    std::normal_distribution<float> normal;
+    std::vector<float> weights(format.block_weights);
+    for (size_t at = 0; at < bytes_.size(); at += format.block_bytes) {
+      if (format.integer() && rng_() % 2 == 0) {
+        for (size_t i = 0; i < format.block_bytes; ++i) bytes_[at + i] = static_cast<std::byte>(rng_());
+      } else {
+        for (float& x : weights) x = normal(rng_);
+        format.encode(weights.data(), nullptr, bytes_.data() + at, weights.size());
+      }
+    }
+    w_.data = bytes_.data();
+    if (with_scales) {
+      for (int64_t s = 0; s < slices; ++s) scales_.push_back(normal(rng_));
+      w_.scales = scales_.data();
+    }
+    weights_.head = w_;
+    auto context = cuda::Context::Create(0);
+    EXPECT_TRUE(context.ok()) << context.status().message();
+    context_.emplace(std::move(*context));
+    auto loaded = cuda::DeviceWeights::Load(*context_, {}, weights_, {});
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    on_device_ = std::move(*loaded);
+    auto tables = cuda::DeviceTables::Load(*context_);
+    EXPECT_TRUE(tables.ok()) << tables.status().message();
+    tables_.emplace(std::move(*tables));
+  }
+
+  // y[out_rows][rows] of both; x has out_rows / per_row rows.
+  void Check(int64_t out_rows, cuda::Pairs::Kind kind, int64_t per_row, bool tensor_cores) {
+    SCOPED_TRACE(testing::Message() << w_.rows << " x " << w_.columns << ", " << w_.slices << " slices, "
+                                    << out_rows << " rows, pairs " << static_cast<int>(kind) << ", "
+                                    << per_row << (tensor_cores ? " a row, tensor cores" : " a row, plain"));
+    // Rows of x that can be copied in pieces of 16 bytes, and others.
+    const int64_t x_rows = out_rows / per_row, stride = w_.columns + 3 + static_cast<int64_t>(rng_() % 2),
+                  y_stride = w_.rows + 5;
+    std::vector<float> x(static_cast<size_t>(x_rows * stride));
+    std::normal_distribution<float> normal;
+    for (float& v : x) v = normal(rng_);
+    if (x_rows > 2) {
+      for (int64_t k = 0; k < std::min<int64_t>(w_.columns, 40); ++k) x[static_cast<size_t>(stride + k)] = 0;
+      x[static_cast<size_t>(2 * stride)] = std::numeric_limits<float>::infinity();
+    }
+    std::vector<int32_t> ids(static_cast<size_t>(out_rows));
+    for (int32_t& id : ids) id = static_cast<int32_t>(rng_() % static_cast<uint64_t>(w_.slices));
+
+    std::vector<float> want(static_cast<size_t>(out_rows * y_stride), 7.0f), got = want;
+    const cpu::How how{&cpu::ScalarKernels(), nullptr, false};
+    for (int64_t r = 0; r < out_rows; ++r) {
+      const int64_t slice = kind == cuda::Pairs::Kind::kSame    ? 0
+                            : kind == cuda::Pairs::Kind::kHeads ? r % w_.slices
+                                                                : ids[static_cast<size_t>(r)];
+      cpu::Product(how, w_, slice, x.data() + r / per_row * stride, stride, 1, want.data() + r * y_stride,
+                   y_stride);
+    }
+    Gpu(x, stride, x_rows, ids, kind, per_row, tensor_cores, got, y_stride, out_rows);
+    const int64_t at = FirstDifference(want, got);
+    ASSERT_EQ(at, -1) << "row " << at / y_stride << ", output " << at % y_stride << ": "
+                      << want[static_cast<size_t>(at)] << " on the CPU, " << got[static_cast<size_t>(at)]
+                      << " on the GPU";
+  }
+
+ private:
+  template <class T>
+  cuda::DeviceMemory Copy(const std::vector<T>& values) {
+    auto memory = cuda::DeviceMemory::Take(*context_, values.size() * sizeof(T), "a test");
+    EXPECT_TRUE(memory.ok()) << memory.status().message();
+    EXPECT_EQ(cudaMemcpy(memory->data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
+              cudaSuccess);
+    return std::move(*memory);
+  }
+
+  void Gpu(const std::vector<float>& x, int64_t stride, int64_t x_rows, const std::vector<int32_t>& ids,
+           cuda::Pairs::Kind kind, int64_t per_row, bool tensor_cores, std::vector<float>& y,
+           int64_t y_stride, int64_t out_rows) {
+    const auto on_x = Copy(x);
+    const auto on_ids = Copy(ids);
+    const auto on_y = Copy(y);
+    auto scratch_memory = cuda::DeviceMemory::Take(*context_, uint64_t{64} << 20, "a test");
+    ASSERT_TRUE(scratch_memory.ok());
+    ASSERT_EQ(cudaMemset(scratch_memory->data(), 0xff, scratch_memory->bytes()), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    cuda::Scratch scratch(scratch_memory->data(), scratch_memory->bytes());
+    const model::HParams hp;
+    const plan::Step step{};
+    cuda::How how;
+    how.tensor_cores = tensor_cores;
+    const cuda::StepContext c{hp,
+                              weights_,
+                              *on_device_,
+                              *tables_,
+                              step,
+                              plan::Pass::kTrunk,
+                              nullptr,
+                              x_rows,
+                              1,
+                              0,
+                              0,
+                              {},
+                              how,
+                              0,
+                              0,
+                              {},
+                              nullptr,
+                              scratch,
+                              nullptr,
+                              context_->device(),
+                              context_->stream()};
+    cuda::Operand operand(c, reinterpret_cast<const float*>(on_x.data()), stride, x_rows, w_.columns);
+    const Status status =
+        operand.Times(weights_.head, reinterpret_cast<float*>(on_y.data()), y_stride,
+                      {kind, reinterpret_cast<const int32_t*>(on_ids.data()), per_row}, out_rows);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(context_->Wait().ok()) << context_->Wait().message();
+    ASSERT_EQ(cudaMemcpy(y.data(), on_y.data(), y.size() * sizeof(float), cudaMemcpyDeviceToHost),
+              cudaSuccess);
+  }
+
+  std::mt19937_64 rng_;
+  model::Matrix w_;
+  std::vector<std::byte> bytes_;
+  std::vector<float> scales_;
+  model::Weights weights_;
+  std::optional<cuda::Context> context_;
+  std::unique_ptr<cuda::DeviceWeights> on_device_;
+  std::optional<cuda::DeviceTables> tables_;
+};
+
+TEST_P(GpuProduct, HasTheCpusBits) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  const quant::Format& format = *quant::Find(GetParam());
+  const auto block = static_cast<int64_t>(format.block_weights);
+  std::vector<int64_t> widths = {256, 1024, 1280, 4096};
+  if (block <= 32) widths.insert(widths.end(), {32, 96, 128, 160, 1056, 3040});
+  if (block == 1) widths.insert(widths.end(), {1, 15, 17, 250});
+  for (const int64_t columns : widths) {
+    for (const int64_t rows : {int64_t{1}, int64_t{16}, int64_t{37}}) {
+      if (columns > 1280 && rows == 16) continue;
+      Bench bench(seed + static_cast<uint64_t>(columns * 64 + rows), GetParam(), columns, rows, 3,
+                  rows == 37);
+      for (const bool tensor_cores : {false, true}) {
+        for (const int64_t n : {1, 3, 4, 5, 8, 9, 17})
+          ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kSame, 1, tensor_cores));
+        for (const int64_t n : {3, 9, 27})
+          ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kHeads, 1, tensor_cores));
+        ASSERT_NO_FATAL_FAILURE(bench.Check(10, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
+        for (const int64_t n : {7, 40, 150})  // from 32 on they are sorted by expert
+          ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kExperts, 1, tensor_cores));
+        ASSERT_NO_FATAL_FAILURE(bench.Check(64, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace glint::test
