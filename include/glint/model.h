@@ -17,6 +17,8 @@ struct ModelImpl;
 }
 
 struct ModelOptions {
+  // "cpu"; "cuda" or "cuda:N", a GPU; "auto": GPU 0 if there is one and the model can run there, else the CPU.
+  std::string device = "auto";
   int threads = 0;  // 0: as many as the machine has cores for this process
   std::vector<std::string> with = {},
                            without = {};  // levers by exact name (`glint plan` lists them); "all" in without
@@ -50,6 +52,7 @@ class Model {
   SuggestedSampling suggested_sampling() const;
   uint64_t weight_bytes_per_token() const;  // bytes of weights that one decoded token reads
   int threads() const;
+  std::string device() const;  // what it runs on: "cpu" or "cuda:N"
 
   // 32 hexadecimal digits each, the same for a file, its copies and split sets, wherever it lies; session files and records of
   // measurements name models by them. Of the trunk: hyper-parameters, tensors, and samples of their data (read when first asked

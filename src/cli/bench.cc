@@ -99,7 +99,7 @@ bool SameSource(const ArmChoice& a, const ArmChoice& b) {
 }
 
 bool SameModel(const ArmChoice& a, const ArmChoice& b) {
-  return SameSource(a, b) && a.model.threads == b.model.threads &&
+  return SameSource(a, b) && a.model.device == b.model.device && a.model.threads == b.model.threads &&
          SplitNames(a.model.with) == SplitNames(b.model.with) &&
          SplitNames(a.model.without) == SplitNames(b.model.without);
 }
@@ -202,6 +202,7 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
   facts.source = choice.model.Source();
   facts.model = arm.model.name();
   facts.fingerprint = arm.model.fingerprint();
+  facts.device = arm.model.device();
   facts.threads = arm.model.threads();
   facts.chunk = arm.chunk;
   facts.slow = arm.slow;
@@ -224,11 +225,12 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
   return facts;
 }
 
-// Once for each number of threads.
+// Once for each device and number of threads.
 Status MeasureLimits(const std::vector<engine::BenchArm>& arms, std::vector<BenchArmFacts>& facts) {
   for (size_t i = 0; i < arms.size(); ++i) {
     for (size_t j = 0; j < i && !facts[i].limits; ++j) {
-      if (facts[j].threads == facts[i].threads) facts[i].limits = facts[j].limits;
+      if (facts[j].device == facts[i].device && facts[j].threads == facts[i].threads)
+        facts[i].limits = facts[j].limits;
     }
     if (facts[i].limits) continue;
     ProgressBar bar("measuring the machine", Unit::kPart);

@@ -62,18 +62,24 @@ std::string MethodLine(const BenchReport& r) {
                      Printable(r.context));
 }
 
+// "4 threads", "cuda:0".
+std::string Where(const std::string& device, int threads) {
+  return device != "cpu" ? device : fmt::format("{} {}", threads, threads == 1 ? "thread" : "threads");
+}
+
 std::string ArmLine(const BenchArmFacts& arm, bool named) {
   std::string line = named ? Printable(arm.name) + ": " : "";
-  line += fmt::format("{}, {} a token, {} {}", Printable(arm.model), Bytes(arm.weight_bytes_per_token),
-                      arm.threads, arm.threads == 1 ? "thread" : "threads");
+  line += fmt::format("{}, {} a token, {}", Printable(arm.model), Bytes(arm.weight_bytes_per_token),
+                      Where(arm.device, arm.threads));
   if (!arm.flags.empty()) line += ", " + Printable(arm.flags);
   return line;
 }
 
-std::string LimitsLine(const plan::Limits& l) {
-  std::string line = fmt::format("limits with {} {} ({}): read {} GB/s, multiply-adds/s: {} G integer",
-                                 l.threads, l.threads == 1 ? "thread" : "threads", l.instructions,
-                                 Rate(l.read.best / 1e9), Rate(l.integer_products.best / 1e9));
+std::string LimitsLine(const BenchArmFacts& arm) {
+  const plan::Limits& l = *arm.limits;
+  std::string line = fmt::format("limits with {} ({}): read {} GB/s, multiply-adds/s: {} G integer",
+                                 Where(arm.device, l.threads), l.instructions, Rate(l.read.best / 1e9),
+                                 Rate(l.integer_products.best / 1e9));
   if (l.byte_products.best > 0) line += fmt::format(", {} G byte", Rate(l.byte_products.best / 1e9));
   return line + fmt::format(", {} G float", Rate(l.float_products.best / 1e9));
 }
@@ -99,11 +105,12 @@ std::string BenchTable(const BenchReport& r) {
   const bool several = r.arms.size() > 1;
   std::string out = MachineLine(r.machine) + "\n" + BuildLine(r) + "\n";
   for (const BenchArmFacts& arm : r.arms) out += ArmLine(arm, several) + "\n";
-  std::vector<int> seen;  // by threads
+  std::vector<std::string> seen;  // by device and threads
   for (const BenchArmFacts& arm : r.arms) {
-    if (!arm.limits || std::find(seen.begin(), seen.end(), arm.threads) != seen.end()) continue;
-    seen.push_back(arm.threads);
-    out += LimitsLine(*arm.limits) + "\n";
+    if (!arm.limits || std::find(seen.begin(), seen.end(), Where(arm.device, arm.threads)) != seen.end())
+      continue;
+    seen.push_back(Where(arm.device, arm.threads));
+    out += LimitsLine(arm) + "\n";
   }
   out += MethodLine(r) + "\n\n";
 
@@ -183,7 +190,7 @@ std::string BenchJson(const BenchReport& r) {
   for (const BenchArmFacts& arm : r.arms) {
     json.BeginObject().Member("name", arm.name).Member("flags", arm.flags).Member("source", arm.source);
     json.Member("model", arm.model).Member("fingerprint", arm.fingerprint);
-    json.Member("threads", arm.threads).Member("chunk", arm.chunk);
+    json.Member("device", arm.device).Member("threads", arm.threads).Member("chunk", arm.chunk);
     json.Member("slow", arm.slow).Member("checked", arm.check);
     list("prefill_levers", arm.prefill_levers);
     list("decode_levers", arm.decode_levers);

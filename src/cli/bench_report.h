@@ -14,10 +14,11 @@
 namespace glint::cli {
 
 struct BenchArmFacts {
-  std::string name, flags;  // flags: as given
-  std::string source;       // path, or spec of a synthetic model
-  std::string model;        // its name
-  std::string fingerprint;  // of its weights
+  std::string name, flags;     // flags: as given
+  std::string source;          // path, or spec of a synthetic model
+  std::string model;           // its name
+  std::string fingerprint;     // of its weights
+  std::string device = "cpu";  // Model::device()
   int threads = 0;
   int64_t chunk = 0;                                       // 0: a prefill sample at once
   double slow = 0;                                         // share: 0.03

@@ -27,7 +27,13 @@ struct ImatrixChoice {
 };
 
 Result<int> Imatrix(const ImatrixChoice& o) {
-  const auto model = o.model.Open(true);
+  // It looks inside dsa.attend, which only the CPU's stages let it do.
+  ModelChoice choice = o.model;
+  if (choice.device.value_or("auto") != "auto" && *choice.device != "cpu")
+    return Status(Code::kUnsupported,
+                  "imatrix runs on the CPU only: leave --device out, or say --device cpu");
+  choice.device = "cpu";
+  const auto model = choice.Open(true);
   if (!model.ok()) return model.status();
   const auto ids = o.text.Ids(*model);
   if (!ids.ok()) return ids.status();

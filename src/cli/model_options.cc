@@ -7,6 +7,7 @@
 #include "cli/progress_bar.h"
 #include "cli/terminal.h"
 #include "cpu/backend.h"
+#include "engine/gpu.h"
 #include "engine/model_impl.h"
 #include "model/glm_flash/synthetic_spec.h"
 
@@ -16,6 +17,7 @@ namespace {
 Status CheckLevers(const std::vector<std::string>& given, bool all_allowed) {
   std::vector<std::string> known;
   for (const plan::Lever& lever : cpu::Levers()) known.emplace_back(lever.name);
+  for (const plan::Lever& lever : engine::GpuLevers()) known.emplace_back(lever.name);
   if (all_allowed) known.emplace_back("all");
   for (const std::string& name : SplitNames(given)) {
     bool found = false;
@@ -65,6 +67,8 @@ void ModelChoice::DeclareSource(Options& options) {
 
 void ModelChoice::DeclareLevers(Options& options) {
   options.Group("Execution");
+  options.Value("--device", "NAME", &device,
+                "cpu, or a GPU: cuda, cuda:N; without it a GPU if there is one that can take the model");
   options.Value("--threads", "N", &threads, 1, 1024,
                 "Threads to compute with; without it one per available core");
   options.List("--with", "NAME,...", &with,
@@ -89,6 +93,7 @@ std::string ModelChoice::Source() const {
 
 ModelOptions ModelChoice::Settings() const {
   ModelOptions options;
+  options.device = device.value_or("auto");
   options.threads = static_cast<int>(threads.value_or(0));
   options.with = SplitNames(with);
   options.without = SplitNames(without);

@@ -10,13 +10,13 @@
 namespace glint::cli {
 
 struct ModelChoice {
-  std::optional<std::string> path, synthetic;
+  std::optional<std::string> path, synthetic, device;
   std::optional<int64_t> threads;
   std::vector<std::string> with, without;
 
   // Adds -m and --synthetic.
   void DeclareSource(Options& options);
-  // Adds --threads, --with, --without. Lever names are checked while parsing.
+  // Adds --device, --threads, --with, --without. Lever names are checked while parsing.
   void DeclareLevers(Options& options);
 
   // The file or directory named, or the default model.

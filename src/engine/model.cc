@@ -7,6 +7,7 @@
 #include "base/no_room.h"
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
+#include "engine/gpu.h"
 #include "engine/model_impl.h"
 #include "model/fingerprint.h"
 #include "text/fingerprint.h"
@@ -46,8 +47,8 @@ Result<std::shared_ptr<const plan::Plan>> ModelImpl::PlanFor(plan::Pass pass, in
 
 const ModelImpl::Fingerprints& ModelImpl::fingerprints() {
   std::call_once(fingerprints_once_, [this] {
-    fingerprints_ = {model::TrunkFingerprint(data.hparams, data.weights),
-                     model::MtpFingerprint(data.hparams, data.weights)};
+    fingerprints_ = {model::TrunkFingerprint(data.hparams, data.weights, data.synthetic.get()),
+                     model::MtpFingerprint(data.hparams, data.weights, data.synthetic.get())};
   });
   return fingerprints_;
 }
@@ -76,11 +77,35 @@ Status AttachTokenizer(ModelImpl& impl) {
   return {};
 }
 
-// What the options decide: the backend, its threads and its levers.
-Result<Model> Serve(std::shared_ptr<ModelImpl> impl, const ModelOptions& options) {
+// The backend on the device that was chosen. A model that the GPU can't take runs on the CPU if that is what "auto" may decide.
+Status MakeBackend(ModelImpl& impl, const ModelOptions& options, const ModelImpl* other) {
+  if (impl.gpu) {
+    const bool there = other != nullptr && other->gpu == impl.gpu;
+    auto backend = there ? ShareGpuBackend(impl.data, *other->backend)
+                         : MakeGpuBackend(impl.data, *impl.gpu, options.progress);
+    if (backend.ok()) {
+      impl.backend = std::move(*backend);
+      return {};
+    }
+    const Code code = backend.status().code();
+    const bool can_fall_back = options.device == "auto" && !impl.data.synthetic &&
+                               (code == Code::kNoRoom || code == Code::kUnsupported);
+    if (!can_fall_back) return backend.status();
+    impl.data.notes.push_back(fmt::format("it runs on the CPU: {}", backend.status().message()));
+    impl.gpu.reset();
+  }
+  if (impl.data.synthetic)
+    return {Code::kBadInput,
+            impl.data.origin + ": its weights were made on a GPU and can't run on the CPU; open it again"};
+  impl.backend = cpu::MakeBackend(impl.data.hparams, impl.data.weights, impl.threads);
+  return {};
+}
+
+// What the options decide: the backend, its threads and its levers. `other`: null, or a model with the same weights.
+Result<Model> Serve(std::shared_ptr<ModelImpl> impl, const ModelOptions& options, const ModelImpl* other) {
   impl->threads = options.threads == 0 ? AvailableCores() : options.threads;
   impl->choice = plan::WithEnvironment({.with = options.with, .without = options.without});
-  impl->backend = cpu::MakeBackend(impl->data.hparams, impl->data.weights, impl->threads);
+  if (Status status = MakeBackend(*impl, options, other); !status.ok()) return status;
 
   // A lever's name that nobody knows is an error here, not at the first token.
   const std::lock_guard lock(impl->mutex);
@@ -90,16 +115,17 @@ Result<Model> Serve(std::shared_ptr<ModelImpl> impl, const ModelOptions& options
   return Model(std::move(impl));
 }
 
-Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options) {
+Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options, std::optional<int> gpu) {
   if (!data.ok()) return data.status();
   auto impl = std::make_shared<ModelImpl>();
   impl->data = std::move(*data);
+  impl->gpu = gpu;
   if (options.mtp && impl->data.weights.nextn.empty()) {
     return Status(Code::kNotFound, impl->data.origin + ": the model has no MTP block");
   }
   Status status = AttachTokenizer(*impl);
   if (!status.ok()) return status;
-  return Serve(std::move(impl), options);
+  return Serve(std::move(impl), options, nullptr);
 }
 
 Status CheckOptions(const ModelOptions& options) {
@@ -122,7 +148,10 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) try {
   impl->tokenizer = model.impl()->tokenizer;
   impl->usable_vocab = model.impl()->usable_vocab;
   impl->tokenizer_fingerprint = model.impl()->tokenizer_fingerprint;
-  return Serve(std::move(impl), options);
+  const auto gpu = ChooseGpu(options.device);
+  if (!gpu.ok()) return gpu.status();
+  impl->gpu = *gpu;
+  return Serve(std::move(impl), options, model.impl().get());
 } catch (...) {
   return NoRoomOrRethrow();
 }
@@ -132,8 +161,11 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) try {
 Result<Model> Model::Open(const std::string& path, const ModelOptions& options) try {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
+  const auto gpu = engine::ChooseGpu(options.device);
+  if (!gpu.ok()) return gpu.status();
   return engine::Finish(
-      model::Load(path, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}), options);
+      model::Load(path, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}), options,
+      *gpu);
 } catch (...) {
   return NoRoomOrRethrow();
 }
@@ -141,9 +173,12 @@ Result<Model> Model::Open(const std::string& path, const ModelOptions& options) 
 Result<Model> Model::Synthetic(const std::string& spec, const ModelOptions& options) try {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
-  return engine::Finish(
-      model::LoadSynthetic(spec, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}),
-      options);
+  const auto gpu = engine::ChooseGpu(options.device);
+  if (!gpu.ok()) return gpu.status();
+  return engine::Finish(model::LoadSynthetic(spec, {.mtp = options.mtp || options.mtp_if_any,
+                                                    .progress = options.progress,
+                                                    .weights_elsewhere = gpu->has_value()}),
+                        options, *gpu);
 } catch (...) {
   return NoRoomOrRethrow();
 }
@@ -164,6 +199,7 @@ SuggestedSampling Model::suggested_sampling() const {
 }
 uint64_t Model::weight_bytes_per_token() const { return impl_->weight_bytes_per_token; }
 int Model::threads() const { return impl_->threads; }
+std::string Model::device() const { return impl_->gpu ? fmt::format("cuda:{}", *impl_->gpu) : "cpu"; }
 const std::string& Model::fingerprint() const { return impl_->fingerprints().trunk; }
 const std::string& Model::mtp_fingerprint() const { return impl_->fingerprints().mtp; }
 const std::string& Model::tokenizer_fingerprint() const { return impl_->tokenizer_fingerprint; }

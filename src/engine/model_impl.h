@@ -20,6 +20,7 @@ struct ModelImpl {
   std::optional<Tokenizer> tokenizer;
   int64_t usable_vocab = 0;
   int threads = 1;
+  std::optional<int> gpu;  // empty: the CPU
   uint64_t weight_bytes_per_token = 0;
   plan::LeverChoice choice;
   // After data: it refers to the hyper-parameters and weights in it.
@@ -51,8 +52,8 @@ struct ModelImpl {
   Fingerprints fingerprints_;
 };
 
-// The same model under other options (threads, levers) with a backend of its own. Nothing is loaded again: weights and
-// tokenizer are shared, whichever of the two goes first.
+// The same model under other options (device, threads, levers) with a backend of its own. Nothing is loaded again: weights and
+// tokenizer are shared, whichever of the two goes first; only what goes to a GPU that has them not yet travels there.
 Result<Model> WithOptions(const Model& model, const ModelOptions& options);
 
 }  // namespace glint::engine

@@ -89,22 +89,20 @@ class Verification {
 
   // Two levers touch where one's outputs may meet the other's steps: a stage of both, or stages one after the other.
   static bool Touch(const Lever& a, const Lever& b, const std::vector<plan::Step>& steps) {
-    const auto covers = [](const Lever& lever, const plan::Step& step) {
-      return std::find(lever.covers.begin(), lever.covers.end(), step.stage) != lever.covers.end();
-    };
     for (size_t i = 0; i < steps.size(); ++i) {
-      const bool in_a = covers(a, steps[i]), in_b = covers(b, steps[i]);
+      const bool in_a = a.Covers(steps[i].stage), in_b = b.Covers(steps[i].stage);
       if (in_a && in_b) return true;
       if (i + 1 == steps.size()) break;
-      if ((in_a && covers(b, steps[i + 1])) || (in_b && covers(a, steps[i + 1]))) return true;
+      const plan::Stage next = steps[i + 1].stage;
+      if ((in_a && b.Covers(next)) || (in_b && a.Covers(next))) return true;
     }
     return false;
   }
   static bool Exclusive(const Lever& a, const Lever& b) {
     if (a.kind != Lever::Kind::kReplace || b.kind != Lever::Kind::kReplace) return false;
-    return std::any_of(a.covers.begin(), a.covers.end(), [&](plan::Stage stage) {
-      return std::find(b.covers.begin(), b.covers.end(), stage) != b.covers.end();
-    });
+    const auto in_both = [&](plan::Stage stage) { return b.Covers(stage); };
+    return std::any_of(a.covers.begin(), a.covers.end(), in_both) ||
+           std::any_of(a.or_covers.begin(), a.or_covers.end(), in_both);
   }
 
   Status MakeCases() {
