@@ -1,0 +1,138 @@
+// Products on a GPU by themselves: one decoded row (or a few) against one matrix after another, more of them than the L2 holds, as a
+// graph. Prints microseconds a launch, bytes and weights a second, beside the read bandwidth measured in the same run.
+//   gpu_product_bench [TYPE...]
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "cuda/limits.h"
+#include "cuda/product.h"
+#include "cuda/tables.h"
+#include "cuda/weights.h"
+
+namespace {
+
+using namespace glint;
+
+struct Shape {
+  int64_t rows, columns;
+};
+
+// Device time of one product (with its share of the rounding of x), in seconds: the median of several graphs of many.
+double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
+            const cuda::DeviceTables& tables, const model::Weights& weights,
+            const std::vector<const model::Matrix*>& matrices, int64_t rows) {
+  auto memory = cuda::DeviceMemory::Take(context, uint64_t{256} << 20, "the bench");
+  if (!memory.ok()) return 0;
+  cudaMemset(memory->data(), 0, memory->bytes());
+  const model::HParams hp;
+  const plan::Step step{};
+  cuda::How how;
+  how.tensor_cores = true;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal);
+  const int64_t columns = matrices[0]->columns, out = matrices[0]->rows;
+  cuda::Scratch scratch(memory->data(), memory->bytes());
+  const cuda::StepContext c{hp,
+                            weights,
+                            on_device,
+                            tables,
+                            step,
+                            plan::Pass::kTrunk,
+                            nullptr,
+                            rows,
+                            1,
+                            0,
+                            0,
+                            {},
+                            how,
+                            0,
+                            0,
+                            {},
+                            nullptr,
+                            scratch,
+                            nullptr,
+                            context.device(),
+                            context.stream()};
+  const float* const x = scratch.Take<float>(rows * columns);
+  float* const y = scratch.Take<float>(rows * out);
+  cuda::Operand operand(c, x, columns, rows, columns);
+  for (const model::Matrix* const m : matrices) {
+    if (const Status s = operand.Times(*m, y, out); !s.ok()) fmt::print("{}\n", s.message());
+  }
+  cudaStreamEndCapture(context.stream(), &graph);
+  if (cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess) return 0;
+  cudaEvent_t begin = nullptr, end = nullptr;
+  cudaEventCreate(&begin), cudaEventCreate(&end);
+  std::vector<double> times;
+  for (int pass = 0; pass < 12; ++pass) {
+    cudaEventRecord(begin, context.stream());
+    cudaGraphLaunch(exec, context.stream());
+    cudaEventRecord(end, context.stream());
+    cudaStreamSynchronize(context.stream());
+    float ms = 0;
+    cudaEventElapsedTime(&ms, begin, end);
+    if (pass > 1) times.push_back(ms * 1e-3 / static_cast<double>(matrices.size()));
+  }
+  std::sort(times.begin(), times.end());
+  cudaGraphExecDestroy(exec), cudaGraphDestroy(graph), cudaEventDestroy(begin), cudaEventDestroy(end);
+  return times[times.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto context = cuda::Context::Create(0);
+  if (!context.ok()) return fmt::print("{}\n", context.status().message()), 1;
+  auto limits = cuda::MeasureLimits(*context);
+  auto tables = cuda::DeviceTables::Load(*context);
+  if (!limits.ok() || !tables.ok()) return 1;
+  fmt::print("{}: reads {:.0f} GB/s\n", context->device().name, limits->read.best * 1e-9);
+  std::vector<std::string> names(argv + 1, argv + argc);
+  if (names.empty()) names = {"q8_0", "q4_k", "q6_k", "iq4_xs", "iq3_xxs", "iq3_s", "iq2_s", "iq2_xxs"};
+  std::mt19937_64 rng(1);
+  std::normal_distribution<float> normal(0, 0.02f);
+  for (const std::string& name : names) {
+    const quant::Format* const format = quant::Find(name);
+    if (format == nullptr || format->encode == nullptr) continue;
+    // One encoded stretch of weights, repeated.
+    std::vector<float> some(16384);
+    for (float& v : some) v = normal(rng);
+    std::vector<std::byte> block(some.size() / format->block_weights * format->block_bytes);
+    format->encode(some.data(), nullptr, block.data(), some.size());
+    for (const Shape shape : {Shape{24576, 4096}, Shape{8192, 4096}, Shape{4096, 8192}, Shape{2048, 4096},
+                              Shape{16384, 4096}, Shape{4096, 2048}}) {
+      model::Weights weights;
+      const uint64_t row_bytes = *quant::RowBytes(*format, static_cast<uint64_t>(shape.columns));
+      const uint64_t bytes = row_bytes * static_cast<uint64_t>(shape.rows);
+      const size_t count = std::clamp<size_t>((600u << 20) / bytes, 4, 64);
+      std::vector<std::vector<std::byte>> data(count, std::vector<std::byte>(bytes));
+      weights.layers.resize(count);
+      std::vector<const model::Matrix*> matrices;
+      for (size_t i = 0; i < count; ++i) {
+        for (size_t at = 0; at < bytes; at += block.size())
+          std::copy_n(block.begin(), std::min(block.size(), bytes - at),
+                      data[i].begin() + static_cast<int64_t>(at));
+        model::Matrix& m = weights.layers[i].dense.gate;
+        m.type = format->type, m.columns = shape.columns, m.rows = shape.rows, m.data = data[i].data(),
+        m.row_bytes = row_bytes;
+        matrices.push_back(&m);
+      }
+      auto on_device = cuda::DeviceWeights::Load(*context, {}, weights, {});
+      if (!on_device.ok()) return fmt::print("{}\n", on_device.status().message()), 1;
+      fmt::print("{:8} {:6} x {:5}", name, shape.rows, shape.columns);
+      for (const int64_t rows : {1, 4, 8}) {
+        const double s = Time(*context, **on_device, *tables, weights, matrices, rows);
+        fmt::print("  {} rows {:6.2f} us {:5.0f} GB/s {:5.2f} T/s", rows, s * 1e6,
+                   static_cast<double>(bytes) / s * 1e-9,
+                   static_cast<double>(shape.rows * shape.columns) / s * 1e-12);
+      }
+      fmt::print("\n");
+    }
+  }
+  return 0;
+}
