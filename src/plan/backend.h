@@ -1,4 +1,4 @@
-// What a device must offer to run plans. The CPU is one; the GPU will be another.
+// What a device must offer to run plans: the CPU is one, a GPU another.
 #pragma once
 #include <cstdint>
 #include <functional>
