@@ -34,6 +34,8 @@ class Sampler {
   // Picks the next id and counts it. `logits` has at least usable_vocab entries and is not changed.
   // kBadInput if no id is left (all banned, or every logit NaN).
   Result<int32_t> Sample(std::span<const float> logits);
+  // Whether it chooses by the highest logit alone, as Session::AppendBest does.
+  bool is_argmax() const;
   // Ids the penalties should know of though they were not sampled here (the prompt, a resumed text).
   // Repetition penalty sees them; presence and frequency count generated ids only. Ids out of range are
   // ignored.

@@ -59,6 +59,12 @@ class Session {
   Status Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                 const std::function<bool(uint64_t, uint64_t)>& progress = {});
 
+  // As Append with the logits of the last token, of which only the greedy choice comes back: what a Sampler of temperature 0 without
+  // penalties or bias chooses (the highest logit below usable_vocab, ties to the lower id), or -1 where that would find no id left.
+  // The logits themselves stay where they were computed, which on a GPU saves their way to the host. Empty `tokens` leaves *best.
+  Status AppendBest(std::span<const int32_t> tokens, int32_t* best,
+                    const std::function<bool(uint64_t, uint64_t)>& progress = {});
+
   // As Append without progress, and also copies out the trunk's final-norm rows float[tokens.size()][hidden_size] (input of the MTP block).
   Status AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                           std::span<float> hidden);

@@ -36,15 +36,22 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const std::function<Status(int32_t id)>& on_token) {
   Generation out;
-  std::vector<float> logits(static_cast<size_t>(vocab_size));
+  // A greedy choice needs no logits here: it is made where they are.
+  const bool argmax = sampler.is_argmax();
+  int32_t best = -1;
+  std::vector<float> logits(argmax ? 0 : static_cast<size_t>(vocab_size));
+  const auto append = [&](std::span<const int32_t> ids,
+                          const std::function<bool(uint64_t, uint64_t)>& progress = {}) {
+    return argmax ? session.AppendBest(ids, &best, progress)
+                  : session.Append(ids, LogitRows::kLast, logits, progress);
+  };
 
   const int64_t before = session.position();
   double start = Now();
   {
     ProgressBar bar("reading the prompt", Unit::kTokens);
     // Without a prompt there are no logits, so nothing may be asked for (max_tokens 0).
-    const Status status =
-        prompt.empty() ? Status() : session.Append(prompt, LogitRows::kLast, logits, bar.Callback());
+    const Status status = prompt.empty() ? Status() : append(prompt, bar.Callback());
     out.prefilled = session.position() - before;
     out.prefill_seconds = Now() - start;
     if (!status.ok() && Interrupted()) {
@@ -64,7 +71,14 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
       out.reason = StopReason::kMaxTokens;
       break;
     }
-    const auto id = sampler.Sample(logits);
+    if (argmax && best < 0) {
+      return Status(
+          Code::kBadFile,
+          fmt::format("{}: every logit after {} tokens is NaN or -infinity, wanted numbers; weights "
+                      "are damaged",
+                      options.source, session.position()));
+    }
+    const auto id = argmax ? Result<int32_t>(best) : sampler.Sample(logits);
     if (!id.ok()) {
       // Damage that no check of the file can see, such as a type of fewer bytes than the data has.
       if (std::all_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
@@ -96,7 +110,7 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
       out.reason = StopReason::kContextFull;
       break;
     }
-    const Status status = session.Append({&*id, 1}, LogitRows::kLast, logits);
+    const Status status = append({&*id, 1});
     if (!status.ok()) return status;
     ++out.decoded;
   }

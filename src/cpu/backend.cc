@@ -81,7 +81,7 @@ class Backend final : public plan::Backend {
       if (!pages.ok()) return pages.status();
       buffers_ = std::move(*pages);
     }
-    PassRunner runner(device_, plan, batch, buffers_.data());
+    PassRunner runner(device_, plan, WithLogits(device_.hp, batch, logits_), buffers_.data());
     for (const Step& step : plan.steps) {
       if (times.empty()) {
         runner.Run(step);
@@ -93,6 +93,7 @@ class Backend final : public plan::Backend {
       }
       if (observer) observer({plan, step, static_cast<int>(runner.rows()), &Find, &runner});
     }
+    runner.FindBest();
     runner.Advance();
     return {};
   }
@@ -106,6 +107,7 @@ class Backend final : public plan::Backend {
 
   Device device_;
   Pages buffers_;
+  std::vector<float> logits_;  // of callers that want no more than the best of them
 };
 
 }  // namespace

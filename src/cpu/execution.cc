@@ -7,6 +7,7 @@
 
 #include "cpu/stages.h"
 #include "cpu/state.h"
+#include "plan/best.h"
 #include "plan/check_pass.h"
 
 namespace glint::cpu {
@@ -36,6 +37,14 @@ Status CheckPass(const Device& device, const Plan& plan, const Batch& batch) {
     }
   }
   return {};
+}
+
+Batch WithLogits(const model::HParams& hp, Batch batch, std::vector<float>& memory) {
+  if (batch.logits != nullptr || batch.wanted.empty()) return batch;
+  const size_t wanted = batch.wanted.size() * static_cast<size_t>(hp.vocab_size);
+  if (memory.size() < wanted) memory.resize(wanted);
+  batch.logits = memory.data();
+  return batch;
 }
 
 PassRunner::PassRunner(Device& device, const Plan& plan, const Batch& batch, std::byte* buffers)
@@ -74,6 +83,14 @@ void* PassRunner::Find(Slot slot) const {
 
 int64_t PassRunner::RowsOf(Slot slot) const {
   return slot == Slot::kLogits ? static_cast<int64_t>(batch_.wanted.size()) : rows();
+}
+
+void PassRunner::FindBest() {
+  if (batch_.best == nullptr) return;
+  for (size_t i = 0; i < batch_.wanted.size(); ++i) {
+    const float* const logits = batch_.logits + static_cast<int64_t>(i) * device_.hp.vocab_size;
+    batch_.best[i] = plan::BestId({logits, static_cast<size_t>(batch_.usable_vocab)});
+  }
 }
 
 void PassRunner::Advance() {
@@ -123,7 +140,7 @@ class Execution final : public plan::Execution {
       : device_(device),
         plan_(plan),
         buffers_(std::move(buffers)),
-        runner_(device, plan, batch, buffers_.data()) {}
+        runner_(device, plan, WithLogits(device.hp, batch, logits_), buffers_.data()) {}
 
   Status RunStep(size_t step) override {
     if (step >= plan_.steps.size()) {
@@ -157,6 +174,7 @@ class Execution final : public plan::Execution {
   }
 
   Status Finish() override {
+    runner_.FindBest();
     runner_.Advance();
     return {};
   }
@@ -172,6 +190,7 @@ class Execution final : public plan::Execution {
   const Device& device_;
   const Plan& plan_;
   Pages buffers_;
+  std::vector<float> logits_;  // where the caller has no memory for them
   PassRunner runner_;
 };
 

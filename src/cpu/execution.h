@@ -24,6 +24,9 @@ struct Device {
 // The engine has checked what a user can get wrong; this guards the memory against our own mistakes.
 Status CheckPass(const Device& device, const plan::Plan& plan, const plan::Batch& batch);
 
+// The batch with `memory` for its logits, if the caller has none for those it wants.
+plan::Batch WithLogits(const model::HParams& hp, plan::Batch batch, std::vector<float>& memory);
+
 // A checked pass over buffers that are the caller's: plan.buffers.total_bytes of them. Plan, batch and device must outlive it.
 class PassRunner {
  public:
@@ -34,6 +37,8 @@ class PassRunner {
   void* Find(plan::Slot slot) const;
   // Rows of the slot there: logits have but the wanted ones.
   int64_t RowsOf(plan::Slot slot) const;
+  // After the last step: the batch's `best`, if it wants it.
+  void FindBest();
   // The states have absorbed the rows.
   void Advance();
 

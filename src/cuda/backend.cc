@@ -33,6 +33,7 @@ struct GraphKey {
   uint64_t addresses = 0;  // counts how often memory that the launches refer to has moved
   size_t segments = 0, wanted = 0;
   int64_t rows = 0, capacity = 0;
+  int64_t best_of = 0;  // Batch::usable_vocab; 0: its best is not wanted
   bool final_out = false;
   friend bool operator==(const GraphKey&, const GraphKey&) = default;
 };
@@ -147,9 +148,10 @@ class Backend final : public plan::Backend {
 
   Status Reserve(const Plan& plan, const Batch& batch) {
     if (Status status = ReserveScratch(device_, plan, batch); !status.ok()) return status;
-    Status status = batch_.Reserve(
-        device_, static_cast<int64_t>(batch.tokens.size()), static_cast<int64_t>(batch.segments.size()),
-        static_cast<int64_t>(batch.wanted.size()), batch.final_out != nullptr, batch.hidden_in != nullptr);
+    Status status =
+        batch_.Reserve(device_, static_cast<int64_t>(batch.tokens.size()),
+                       static_cast<int64_t>(batch.segments.size()), static_cast<int64_t>(batch.wanted.size()),
+                       batch.best != nullptr, batch.final_out != nullptr, batch.hidden_in != nullptr);
     if (!status.ok()) return status;
     if (buffers_.bytes() < plan.buffers.total_bytes) {
       buffers_ = {};
@@ -175,7 +177,7 @@ class Backend final : public plan::Backend {
       observer({plan, step, static_cast<int>(runner.rows()), &Observed::Find, &observed});
       status = observed.status;
     }
-    return status;
+    return status.ok() ? runner.FindBest() : status;
   }
 
   // Slots copied to the host when an observer asks for them.
@@ -211,6 +213,7 @@ class Backend final : public plan::Backend {
                        batch.wanted.size(),
                        runner.rows(),
                        runner.capacity(),
+                       batch.best != nullptr ? batch.usable_vocab : 0,
                        batch.final_out != nullptr};
     for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
       if (!(it->key == key)) continue;
@@ -234,6 +237,7 @@ class Backend final : public plan::Backend {
     if (!status.ok()) return status;
     Status steps;
     for (size_t i = 0; i < plan.steps.size() && steps.ok(); ++i) steps = runner.Run(plan.steps[i]);
+    if (steps.ok()) steps = runner.FindBest();
     cudaGraph_t graph = nullptr;
     status = Check(cudaStreamEndCapture(stream, &graph), "ending the capture of a pass");
     if (!steps.ok()) status = steps;

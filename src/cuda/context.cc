@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cuda/best.h"
 #include "cuda/dsa_groups.h"
 #include "cuda/route_rows.h"
 #include "cuda/status.h"
@@ -53,6 +54,7 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
       grouped + of_x + floats(pairs * hp.expert_ffn),               // moe.gate_up
       grouped + digits(pairs, hp.expert_ffn),                       // moe.down
       floats(rows * d) + of_x,                                      // head.logits
+      BestKeys(rows) * int64_t{sizeof(uint64_t)},                   // the best logits, after it
       floats(rows * 2 * d) + digits(rows, 2 * d),                   // mtp.input
   });
   constexpr int64_t kAreas = 16, kAlignment = 256;

@@ -51,7 +51,8 @@ struct DeviceBatch {
   const int32_t* wanted = nullptr;        // [wanted], ascending rows
   const float* hidden_in = nullptr;       // MTP pass: [rows][D]
   float* logits = nullptr;                // [wanted][vocab]
-  float* final_out = nullptr;             // null, or [rows][D]: a copy of the final-norm rows
+  int32_t* best = nullptr;     // null, or [wanted]: in the host's pinned memory, which the device writes to
+  float* final_out = nullptr;  // null, or [rows][D]: a copy of the final-norm rows
   // Counts blocks of a kernel of which the last to finish has more to do. 0 between kernels: that block sets it back.
   uint32_t* arrived = nullptr;
 };

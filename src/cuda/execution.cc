@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/best.h"
 #include "cuda/status.h"
 #include "plan/check_pass.h"
 
@@ -30,7 +31,7 @@ Status CopyNow(const Context& context, void* to, const void* from, int64_t bytes
 
 }  // namespace
 
-Status BatchMemory::Reserve(const Device& device, int64_t rows, int64_t segments, int64_t wanted,
+Status BatchMemory::Reserve(const Device& device, int64_t rows, int64_t segments, int64_t wanted, bool best,
                             bool final_out, bool hidden_in) {
   const auto d = static_cast<uint64_t>(device.hp.hidden), vocab = static_cast<uint64_t>(device.hp.vocab_size);
   const auto n = static_cast<uint64_t>(rows), of_wanted = static_cast<uint64_t>(wanted);
@@ -39,7 +40,8 @@ Status BatchMemory::Reserve(const Device& device, int64_t rows, int64_t segments
   arrived_at_ = wanted_at_ + Aligned(of_wanted * sizeof(int32_t));
   hidden_at_ = arrived_at_ + Aligned(sizeof(uint32_t));
   in_bytes_ = hidden_at_ + (hidden_in ? Aligned(n * d * sizeof(float)) : 0);
-  logits_at_ = in_bytes_;
+  best_at_ = in_bytes_;
+  logits_at_ = best_at_ + (best ? Aligned(of_wanted * sizeof(int32_t)) : 0);
   final_at_ = logits_at_ + Aligned(of_wanted * vocab * sizeof(float));
   const uint64_t bytes = final_at_ + (final_out ? n * d * sizeof(float) : 0);
   const DeviceBatch before = view_;
@@ -59,6 +61,7 @@ Status BatchMemory::Reserve(const Device& device, int64_t rows, int64_t segments
   view_.wanted = reinterpret_cast<const int32_t*>(at + wanted_at_);
   view_.arrived = reinterpret_cast<uint32_t*>(at + arrived_at_);
   view_.hidden_in = hidden_in ? reinterpret_cast<const float*>(at + hidden_at_) : nullptr;
+  view_.best = best ? reinterpret_cast<int32_t*>(host_.data() + best_at_) : nullptr;
   view_.logits = reinterpret_cast<float*>(at + logits_at_);
   view_.final_out = final_out ? reinterpret_cast<float*>(at + final_at_) : nullptr;
   if (std::memcmp(&before, &view_, sizeof(view_)) != 0) ++moves_;
@@ -87,9 +90,12 @@ Status BatchMemory::Fill(const Device& device, const Batch& batch) {
                "copying a batch to the GPU");
 }
 
-Status BatchMemory::Return(const Device& device, const Batch& batch, bool with_logits, bool with_final) {
+Status BatchMemory::Return(const Device& device, const Batch& batch, bool with_logits, bool with_final,
+                           bool with_best) {
   const uint64_t logits =
-      with_logits ? sizeof(float) * batch.wanted.size() * static_cast<size_t>(device.hp.vocab_size) : 0;
+      with_logits && batch.logits != nullptr
+          ? sizeof(float) * batch.wanted.size() * static_cast<size_t>(device.hp.vocab_size)
+          : 0;
   const uint64_t final_rows =
       with_final && batch.final_out != nullptr
           ? sizeof(float) * batch.tokens.size() * static_cast<size_t>(device.hp.hidden)
@@ -103,6 +109,7 @@ Status BatchMemory::Return(const Device& device, const Batch& batch, bool with_l
   if (Status status = fetch(logits_at_, logits, "fetching logits"); !status.ok()) return status;
   if (Status status = fetch(final_at_, final_rows, "fetching final rows"); !status.ok()) return status;
   if (Status status = device.context->Wait(); !status.ok()) return status;
+  if (with_best && batch.best != nullptr) std::copy_n(view_.best, batch.wanted.size(), batch.best);
   if (logits != 0) std::memcpy(batch.logits, host_.data() + logits_at_, logits);
   if (final_rows != 0) std::memcpy(batch.final_out, host_.data() + final_at_, final_rows);
   return {};
@@ -191,6 +198,18 @@ int64_t PassRunner::RowsOf(Slot slot) const {
   return slot == Slot::kLogits ? static_cast<int64_t>(batch_.wanted.size()) : rows();
 }
 
+Status PassRunner::FindBest() {
+  if (batch_.best == nullptr || batch_.wanted.empty()) return {};
+  const auto rows = static_cast<int64_t>(batch_.wanted.size());
+  Scratch scratch(device_.scratch.data(), device_.scratch.bytes());
+  auto* const keys = scratch.Take<uint64_t>(BestKeys(rows));
+  if (keys == nullptr) return {Code::kInternal, "no temporary memory for the best logits"};
+  LaunchBest({on_device_.logits, rows, device_.hp.vocab_size, batch_.usable_vocab, keys, on_device_.arrived,
+              on_device_.best},
+             device_.context->stream());
+  return Check(cudaGetLastError(), "launching the search for the best logits");
+}
+
 void PassRunner::Advance() {
   for (const plan::Segment& s : batch_.segments)
     static_cast<SequenceState*>(s.state)->Advance(plan_.pass, s.rows);
@@ -242,8 +261,8 @@ class Execution final : public plan::Execution {
     const auto done = [&](plan::Stage stage) {
       return std::find(covers.begin(), covers.end(), stage) != covers.end();
     };
-    return batch_memory_.Return(device_, batch_, done(plan::Stage::kHeadLogits),
-                                done(plan::Stage::kHeadNorm));
+    return batch_memory_.Return(device_, batch_, done(plan::Stage::kHeadLogits), done(plan::Stage::kHeadNorm),
+                                false);
   }
 
   Status Read(Slot slot, void* out) const override {
@@ -272,7 +291,10 @@ class Execution final : public plan::Execution {
   }
 
   Status Finish() override {
-    if (Status status = device_.context->Wait(); !status.ok()) return status;
+    if (Status status = device_.context->Enter(); !status.ok()) return status;
+    if (Status status = runner_.FindBest(); !status.ok()) return status;
+    if (Status status = batch_memory_.Return(device_, batch_, false, false, true); !status.ok())
+      return status;
     runner_.Advance();
     return {};
   }
@@ -299,9 +321,10 @@ Result<std::unique_ptr<plan::Execution>> BeginExecution(Device& device, const Pl
   if (batch.tokens.empty()) return Status(Code::kInternal, "a pass of no rows");
   if (Status status = ReserveScratch(device, plan, batch); !status.ok()) return status;
   BatchMemory batch_memory;
-  Status status = batch_memory.Reserve(
-      device, static_cast<int64_t>(batch.tokens.size()), static_cast<int64_t>(batch.segments.size()),
-      static_cast<int64_t>(batch.wanted.size()), batch.final_out != nullptr, batch.hidden_in != nullptr);
+  Status status = batch_memory.Reserve(device, static_cast<int64_t>(batch.tokens.size()),
+                                       static_cast<int64_t>(batch.segments.size()),
+                                       static_cast<int64_t>(batch.wanted.size()), batch.best != nullptr,
+                                       batch.final_out != nullptr, batch.hidden_in != nullptr);
   if (status.ok()) status = batch_memory.Fill(device, batch);
   if (!status.ok()) return status;
   auto buffers = DeviceMemory::Take(*device.context, plan.buffers.total_bytes, "the buffers of a pass");

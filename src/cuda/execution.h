@@ -29,16 +29,16 @@ struct Device {
 class BatchMemory {
  public:
   // Room for a batch of that many rows, segments and wanted rows.
-  Status Reserve(const Device& device, int64_t rows, int64_t segments, int64_t wanted, bool final_out,
-                 bool hidden_in);
+  Status Reserve(const Device& device, int64_t rows, int64_t segments, int64_t wanted, bool best,
+                 bool final_out, bool hidden_in);
   // Enqueues the copies of what the caller's batch says.
   Status Fill(const Device& device, const plan::Batch& batch);
   const DeviceBatch& view() const { return view_; }
   // Counts how often addresses inside changed: the memory grew, or was divided otherwise.
   uint64_t moves() const { return moves_; }
-  // After the pass: enqueues the copies of logits and final rows to the host, waits, and hands them to the caller.
+  // After the pass: enqueues the copies of logits and final rows to the host, waits, and hands them and the choices to the caller.
   Status Return(const Device& device, const plan::Batch& batch, bool with_logits = true,
-                bool with_final = true);
+                bool with_final = true, bool with_best = true);
 
  private:
   PinnedMemory host_;
@@ -46,7 +46,8 @@ class BatchMemory {
   DeviceBatch view_;
   uint64_t moves_ = 0;
   uint64_t in_bytes_ = 0;  // of the part that travels to the device
-  uint64_t segments_at_ = 0, wanted_at_ = 0, arrived_at_ = 0, hidden_at_ = 0, logits_at_ = 0, final_at_ = 0;
+  uint64_t segments_at_ = 0, wanted_at_ = 0, arrived_at_ = 0, hidden_at_ = 0, best_at_ = 0, logits_at_ = 0,
+           final_at_ = 0;
 };
 
 Status CheckPass(const Device& device, const plan::Plan& plan, const plan::Batch& batch);
@@ -67,6 +68,8 @@ class PassRunner {
   // Rows of the slot there: logits have but the wanted ones.
   int64_t RowsOf(plan::Slot slot) const;
   int64_t BytesOf(plan::Slot slot) const { return 4 * RowsOf(slot) * plan::Width(slot, device_.hp); }
+  // After the last step: enqueues what finds the batch's `best`, if it wants it.
+  Status FindBest();
   // The states have absorbed the rows.
   void Advance();
 

@@ -53,6 +53,13 @@ __device__ inline uint64_t RankKey(float score, uint32_t index) {
   }
   return uint64_t{rank} << 32 | ~index;
 }
+// The largest of the warp's keys; all 32 threads get it and must take part.
+__device__ inline uint64_t WarpMax(uint64_t key) {
+  const auto rank = static_cast<uint32_t>(key >> 32);
+  const uint32_t highest = __reduce_max_sync(0xffffffffu, rank);
+  const uint32_t low = __reduce_max_sync(0xffffffffu, rank == highest ? static_cast<uint32_t>(key) : 0u);
+  return uint64_t{highest} << 32 | low;
+}
 __device__ inline uint32_t RankedIndex(uint64_t key) { return ~static_cast<uint32_t>(key); }
 
 }  // namespace glint::cuda

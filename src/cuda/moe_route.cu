@@ -60,10 +60,7 @@ __device__ void Choose(const RouteArgs& a, const RouteRow& row, int64_t r, int l
   };
   uint64_t own = best_left();
   for (int k = 0; k < a.used; ++k) {
-    const auto rank = static_cast<uint32_t>(own >> 32);
-    const uint32_t highest = __reduce_max_sync(0xffffffffu, rank);
-    const uint32_t low = __reduce_max_sync(0xffffffffu, rank == highest ? static_cast<uint32_t>(own) : 0u);
-    if (own != (uint64_t{highest} << 32 | low)) continue;
+    if (own != WarpMax(own)) continue;
     const auto e = static_cast<int32_t>(RankedIndex(own));
     row.chosen[k] = e;
     row.key[e] = 0;
@@ -100,13 +97,16 @@ __global__ void __launch_bounds__(32 * kWarpsOfMany) ChooseKernel(const RouteArg
   Choose(a, row, r, lane);
 }
 
-// Logits of few rows, and the choice by the block that finds all others done. `a.memory` is not used.
+// Logits of few rows, and the choice by the block that finds all others done. `a.memory` is not used. The bias travels with the
+// products' operands to byte bias_at of shared memory: asked for by the last block it would come from DRAM while all wait.
 template <class T, int kX>
 __global__ void __launch_bounds__(32 * kTurnWarps * kX)
-    RouteKernel(const FloatArgs p, const int block_rows, const int tile, const RouteArgs a,
+    RouteKernel(const FloatArgs p, const int block_rows, const int tile, const RouteArgs a, const int bias_at,
                 uint32_t* arrived) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ bool last;
+  auto* const bias = reinterpret_cast<float*>(shared + bias_at);
+  FetchRow(bias, a.bias, a.experts, (a.experts + 3) / 4 * 4, 0.0f);
   FewRowsProduct<T, kX>(p, block_rows, tile, shared);
   __threadfence();  // this thread's logits before the block's arrival
   __syncthreads();  // all of the block's
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(32 * kTurnWarps * kX)
 
   for (int i = static_cast<int>(threadIdx.x); i < a.rows * a.experts; i += static_cast<int>(blockDim.x)) {
     const int r = i / a.experts, e = i % a.experts;
-    RankExpert(a, RouteRow(a, shared, r), e, __ldcg(a.logits + i),
-               a.bias[e]);  // not from L1: other blocks wrote them
+    const float logit = __ldcg(a.logits + i);  // not from L1: other blocks wrote them
+    RankExpert(a, RouteRow(a, shared, r), e, logit, bias[e]);
   }
   __syncthreads();  // all are ranked
   for (int r = static_cast<int>(threadIdx.x) / 32; r < a.rows; r += static_cast<int>(blockDim.x) / 32)
@@ -129,12 +129,13 @@ __global__ void __launch_bounds__(32 * kTurnWarps * kX)
 }
 
 template <class T, int kX>
-void RunRoute(const StepContext& c, const FloatArgs& p, const FewRowsCut& cut, int bytes,
+void RunRoute(const StepContext& c, const FloatArgs& p, const FewRowsCut& cut, int bias_at,
               const RouteArgs& a) {
   const auto kernel = RouteKernel<T, kX>;
+  const int bytes = bias_at + (a.experts + 3) / 4 * 16;
   if (!AllowShared(kernel, bytes)) return;
   kernel<<<cut.grid, static_cast<unsigned>(cut.threads), static_cast<size_t>(bytes), c.stream>>>(
-      p, cut.block_rows, cut.tile, a, c.batch.arrived);
+      p, cut.block_rows, cut.tile, a, bias_at, c.batch.arrived);
 }
 
 // False: not for this router or so many rows.
@@ -144,11 +145,12 @@ bool RunFused(const StepContext& c, const FloatArgs& p, const RouteArgs& a) {
   const FewRowsCut cut = CutFewRows(p, sizeof(T));
   const int64_t choice = a.rows * a.row_bytes;
   if (choice > kMostRouteShared) return false;
-  const int bytes = cut.shared_bytes > choice ? cut.shared_bytes : static_cast<int>(choice);
+  const int64_t most = cut.shared_bytes > choice ? cut.shared_bytes : choice;
+  const int bias_at = static_cast<int>((most + 15) / 16 * 16);
   if (cut.block_x == 1) {
-    RunRoute<T, 1>(c, p, cut, bytes, a);
+    RunRoute<T, 1>(c, p, cut, bias_at, a);
   } else {
-    RunRoute<T, 2>(c, p, cut, bytes, a);
+    RunRoute<T, 2>(c, p, cut, bias_at, a);
   }
   return true;
 }

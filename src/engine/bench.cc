@@ -102,10 +102,7 @@ class Lane {
 
  private:
   Lane(const BenchArm& arm, const BenchControl& control, Session session)
-      : arm_(&arm),
-        control_(&control),
-        session_(std::move(session)),
-        logits_(static_cast<size_t>(arm.model.vocab_size())) {}
+      : arm_(&arm), control_(&control), session_(std::move(session)) {}
 
   std::span<const int32_t> Tokens(int64_t from, int64_t to) const {
     return std::span(arm_->tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
@@ -119,13 +116,13 @@ class Lane {
 
   Status Return() { return marked_ ? session_.Rewind(mark_) : Status(); }
 
-  // In pieces, each with the logits after its last token, as who samples from them would ask for.
+  // In pieces, each with the greedy choice after its last token, as who generates would ask for.
   Status Append(Session& session, int64_t from, int64_t to, int64_t piece, double& seconds) {
     const Clock::time_point start = Clock::now();
     for (int64_t at = from; at < to; at += piece) {
       const Clock::time_point call = Clock::now();
-      Status status = session.Append(Tokens(at, std::min(at + piece, to)), LogitRows::kLast, logits_,
-                                     [this](uint64_t, uint64_t) { return !control_->interrupted(); });
+      Status status = session.AppendBest(Tokens(at, std::min(at + piece, to)), &best_,
+                                         [this](uint64_t, uint64_t) { return !control_->interrupted(); });
       if (status.ok() && control_->interrupted()) status = Interrupted();
       if (!status.ok()) return status;
       if (arm_->slow > 0) {
@@ -140,7 +137,7 @@ class Lane {
   const BenchArm* arm_;
   const BenchControl* control_;
   Session session_;
-  std::vector<float> logits_;  // [vocab]
+  int32_t best_ = -1;
   CheckpointId mark_;
   bool marked_ = false;
   int64_t depth_ = 0;

@@ -83,8 +83,7 @@ class DecodePhase final : public Phase {
         };
       }
       const double start = Seconds();
-      const Status status = session_.Append({&tokens_[i], 1}, LogitRows::kLast, logits_);
-      const auto next = status.ok() ? sampler_.Sample(logits_) : Result<int32_t>(status);
+      const auto next = Next({&tokens_[i], 1});
       const double seconds = Seconds() - start;
       session_.impl().timer = nullptr;
       if (!next.ok()) return next.status();
@@ -98,6 +97,18 @@ class DecodePhase final : public Phase {
   std::span<const int32_t> tokens() const { return std::span(tokens_).first(wanted_); }
 
  private:
+  // The token after this one, as `glint run` would choose it.
+  Result<int32_t> Next(std::span<const int32_t> token) {
+    if (sampler_.is_argmax()) {
+      int32_t best = -1;
+      Status status = session_.AppendBest(token, &best);
+      if (status.ok() && best < 0) status = {Code::kBadInput, "no logit is a number to choose by"};
+      return status.ok() ? Result<int32_t>(best) : Result<int32_t>(status);
+    }
+    const Status status = session_.Append(token, LogitRows::kLast, logits_);
+    return status.ok() ? sampler_.Sample(logits_) : Result<int32_t>(status);
+  }
+
   Session& session_;
   Sampler sampler_;
   std::vector<int32_t> tokens_;

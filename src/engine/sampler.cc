@@ -323,6 +323,8 @@ void Sampler::See(int32_t id) {
   seen_[i] = 1;
 }
 
+bool Sampler::is_argmax() const { return options_.temperature == 0 && bias_.empty() && !penalties_; }
+
 void Sampler::Observe(std::span<const int32_t> prompt) {
   for (const int32_t id : prompt) {
     if (id >= 0 && id < usable_vocab_) See(id);

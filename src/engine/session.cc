@@ -61,7 +61,7 @@ Status SessionImpl::LostStatus() {
 }
 
 Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const float* hidden_in,
-                         LogitRows which, float* logits, float* final_out) {
+                         LogitRows which, float* logits, float* final_out, int32_t* best) {
   if (lost) return LostStatus();
   const int rows = static_cast<int>(ids.size());
   std::vector<int32_t> wanted(RowsOf(which, ids.size()));
@@ -79,7 +79,9 @@ Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const fl
                           .hidden_in = hidden_in,
                           .wanted = wanted,
                           .logits = logits,
-                          .final_out = final_out};
+                          .final_out = final_out,
+                          .best = best,
+                          .usable_vocab = model->usable_vocab};
   const std::lock_guard lock(model->mutex);
   const auto plan = model->PlanFor(pass, rows, static_cast<bool>(observer));
   if (!plan.ok()) return plan.status();
@@ -174,21 +176,22 @@ int64_t ChunkRows(int64_t position, int64_t left, int64_t block) {
 
 // What memory it lacks is an error here, where a mark may bring the state back.
 Status TrunkPass(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, float* logits,
-                 float* final_out) try {
-  return s.Pass(plan::Pass::kTrunk, ids, nullptr, which, logits, final_out);
+                 float* final_out, int32_t* best) try {
+  return s.Pass(plan::Pass::kTrunk, ids, nullptr, which, logits, final_out, best);
 } catch (...) {
   return NoRoomOrRethrow();
 }
 
+// best: null, or the choice after the last token, in place of its logits.
 Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std::span<float> logits,
-              std::span<float> hidden, bool want_hidden,
+              int32_t* best, std::span<float> hidden, bool want_hidden,
               const std::function<bool(uint64_t, uint64_t)>& progress) {
   const auto& hp = s.model->data.hparams;
   if (s.lost) return SessionImpl::LostStatus();
   if (Status status = CheckIds(ids, hp.vocab_size); !status.ok()) return status;
-  if (Status status = CheckFloats("logits", logits.size(), RowsOf(which, ids.size()), hp.vocab_size);
-      !status.ok()) {
-    return status;
+  if (best == nullptr) {
+    Status status = CheckFloats("logits", logits.size(), RowsOf(which, ids.size()), hp.vocab_size);
+    if (!status.ok()) return status;
   }
   if (want_hidden) {
     if (Status status = CheckFloats("hidden", hidden.size(), ids.size(), hp.hidden); !status.ok())
@@ -219,8 +222,9 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
         return !stopped;
       };
     }
-    Status status = TrunkPass(s, part, wants_logits ? which : LogitRows::kNone, logits_out,
-                              want_hidden ? hidden.data() + done * hp.hidden : nullptr);
+    Status status =
+        TrunkPass(s, part, wants_logits ? which : LogitRows::kNone, logits_out,
+                  want_hidden ? hidden.data() + done * hp.hidden : nullptr, wants_logits ? best : nullptr);
     if (s.verifier != nullptr) s.verifier->progress = {};
     if (stopped) return status;
     if (!status.ok()) {
@@ -284,14 +288,21 @@ Session::~Session() = default;
 
 Status Session::Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                        const std::function<bool(uint64_t, uint64_t)>& progress) try {
-  return engine::Append(*impl_, tokens, which, logits, {}, false, progress);
+  return engine::Append(*impl_, tokens, which, logits, nullptr, {}, false, progress);
+} catch (...) {
+  return NoRoomOrRethrow();
+}
+
+Status Session::AppendBest(std::span<const int32_t> tokens, int32_t* best,
+                           const std::function<bool(uint64_t, uint64_t)>& progress) try {
+  return engine::Append(*impl_, tokens, LogitRows::kLast, {}, best, {}, false, progress);
 } catch (...) {
   return NoRoomOrRethrow();
 }
 
 Status Session::AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                                  std::span<float> hidden) try {
-  return engine::Append(*impl_, tokens, which, logits, hidden, true, {});
+  return engine::Append(*impl_, tokens, which, logits, nullptr, hidden, true, {});
 } catch (...) {
   return NoRoomOrRethrow();
 }

@@ -35,8 +35,9 @@ struct SessionImpl {
   std::function<void(std::vector<plan::StepTime> times, double whole)> timer;
 
   // One pass over rows that continue the sequence; the arguments are those of plan::Batch, already checked.
+  // best: null, or the greedy choice for each of those rows; logits may then be null.
   Status Pass(plan::Pass pass, std::span<const int32_t> tokens, const float* hidden_in, LogitRows which,
-              float* logits, float* final_out);
+              float* logits, float* final_out, int32_t* best = nullptr);
 
   // A pass by its plan: timed, verified or neither.
   Status Run(const plan::Plan& plan, const plan::Batch& batch);

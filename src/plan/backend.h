@@ -67,8 +67,11 @@ struct Batch {
   std::span<const Segment> segments;  // cover all rows in order
   const float* hidden_in = nullptr;   // MTP pass: [rows][D]
   std::span<const int32_t> wanted;    // rows whose logits are wanted, ascending
-  float* logits = nullptr;            // [wanted][vocab]
+  float* logits = nullptr;            // null, or [wanted][vocab]
   float* final_out = nullptr;         // null, or [rows][D]: copy of the final-norm rows
+  // null, or [wanted]: the highest logit's id below usable_vocab; lower of equals; never of NaN or -infinity; -1: none is left.
+  int32_t* best = nullptr;
+  int64_t usable_vocab = 0;  // at most vocab; read only with `best`
 };
 
 // Lets instruments and tests look at what a step left behind. Only slots the plan keeps at that step are valid.

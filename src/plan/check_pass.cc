@@ -23,6 +23,10 @@ Status CheckPass(const model::HParams& hp, const Plan& plan, const Batch& batch,
     if (row < 0 || row >= rows)
       return {Code::kInternal, fmt::format("logits wanted of row {} of {}", row, rows)};
   }
+  if (batch.best != nullptr && (batch.usable_vocab < 1 || batch.usable_vocab > hp.vocab_size)) {
+    return {Code::kInternal,
+            fmt::format("the best of {} ids; the vocabulary has {}", batch.usable_vocab, hp.vocab_size)};
+  }
   int64_t next_row = 0;
   for (const Segment& s : batch.segments) {
     const auto* state = dynamic_cast<const GridSequence*>(s.state);

@@ -88,6 +88,7 @@ struct Verifier::Shadow {
       logits.resize(of.wanted.size() * static_cast<size_t>(hp.vocab_size));
       batch.logits = logits.data();
     }
+    batch.best = nullptr;  // follows from logits
     if (of.final_out != nullptr) {
       final.resize(of.tokens.size() * static_cast<size_t>(hp.hidden));
       batch.final_out = final.data();

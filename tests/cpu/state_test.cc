@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "plan/best.h"
 #include "tests/cpu/passes.h"
 
 namespace glint::test {
@@ -246,9 +247,14 @@ TEST_P(State, SequencesShareABatchWithoutTouchingOneAnother) {
     batch.segments = segments;
     batch.wanted = wanted;
     batch.logits = logits.data();
+    std::vector<int32_t> best(wanted.size(), -7);
+    batch.best = best.data();
+    batch.usable_vocab = static_cast<int64_t>(vocab) / 2;
     const Status status = runner.backend().Run(plan, batch);
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(logits == want);
+    for (size_t i = 0; i < best.size(); ++i)
+      EXPECT_EQ(best[i], plan::BestId(std::span(want).subspan(i * vocab, vocab / 2)));
     for (size_t i = 0; i < states.size(); ++i) {
       EXPECT_EQ(states[i]->position(), static_cast<int64_t>(prompts[i]) + rows[i]);
     }

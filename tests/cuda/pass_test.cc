@@ -10,6 +10,7 @@
 #include "cuda/backend.h"
 #include "model/model_data.h"
 #include "plan/backend.h"
+#include "plan/best.h"
 #include "tests/cuda/gpu_test_base.h"
 #include "tests/support/small_model.h"
 
@@ -281,6 +282,27 @@ TEST_P(GpuPass, BitsDoNotDependOnChunksLeversOrCompany) {
       ASSERT_EQ(got.size(), want.size());
       const int64_t at = FirstDifference(want, got);
       ASSERT_EQ(at, -1) << "token " << at / static_cast<int64_t>(vocab);
+    }
+  }
+  // Choices in place of logits: with a graph and step by step.
+  for (const std::vector<std::string>& without : {std::vector<std::string>{}, {"graph"}}) {
+    auto state = both.NewState(both.gpu());
+    for (const int64_t rows : {1, 1, 3, 8, 1, 17}) {
+      const auto first = tokens.begin() + state->position();
+      Batch batch(both.hp(), Pass::kTrunk, *state, {first, first + rows}, nullptr);
+      const int64_t position = state->position();
+      std::vector<int32_t> best(static_cast<size_t>(rows), -7);
+      batch.view.logits = nullptr;
+      batch.view.best = best.data();
+      batch.view.usable_vocab = both.hp().vocab_size - (position > 4 ? 1 : 0);
+      const auto plan = both.Plan(both.gpu(), Pass::kTrunk, batch.tokens.size(), false, {{}, without});
+      const Status status = both.gpu().Run(plan, batch.view);
+      ASSERT_TRUE(status.ok()) << status.message();
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto logits = std::span(want).subspan(static_cast<size_t>(position + r) * vocab,
+                                                    static_cast<size_t>(batch.view.usable_vocab));
+        ASSERT_EQ(best[static_cast<size_t>(r)], plan::BestId(logits)) << "token " << position + r;
+      }
     }
   }
   // Two sequences decoded together, one of them ours.

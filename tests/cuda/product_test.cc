@@ -176,10 +176,12 @@ TEST_P(GpuProduct, HasTheCpusBits) {
   const auto block = static_cast<int64_t>(format.block_weights);
   std::vector<int64_t> widths = {256, 1024, 1280, 4096};
   if (block <= 32) widths.insert(widths.end(), {32, 96, 128, 160, 1056, 3040});
-  if (block == 1) widths.insert(widths.end(), {1, 15, 17, 250});
+  if (block == 1) widths.insert(widths.end(), {1, 15, 17, 250, 512, 516, 4100, 8704});
   for (const int64_t columns : widths) {
-    for (const int64_t rows : {int64_t{1}, int64_t{16}, int64_t{37}}) {
+    // Of 129 rows and more, blocks have two each.
+    for (const int64_t rows : {int64_t{1}, int64_t{16}, int64_t{37}, int64_t{131}}) {
       if (columns > 1280 && rows == 16) continue;
+      if (block > 1 && rows == 131) continue;
       Bench bench(seed + static_cast<uint64_t>(columns * 64 + rows), GetParam(), columns, rows, 3,
                   rows == 37);
       for (const bool tensor_cores : {false, true}) {

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "cpu/state.h"
 #include "engine/session_impl.h"
+#include "glint/sampler.h"
 #include "tests/engine/reference.h"
 
 namespace glint {
@@ -40,6 +41,41 @@ std::vector<float> ColdLogits(const Model& model, std::span<const int32_t> ids) 
 void ExpectRefused(const Status& status, Code code, const std::string& part) {
   EXPECT_EQ(status.code(), code) << status.message();
   EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+}
+
+// The choice is the greedy sampler's over the logits that Append would have given, in every cut, and the session goes on the same.
+TEST(Session, AppendBestChoosesAsTheGreedySampler) {
+  const Model model = Micro();
+  const auto ids = Ids(70);
+  const auto vocab = static_cast<size_t>(model.vocab_size());
+  const auto logits = ColdLogits(model, ids);
+  const auto chosen = [&](size_t token) {
+    auto sampler = Sampler::Create({.temperature = 0}, model.usable_vocab());
+    EXPECT_TRUE(sampler.ok() && sampler->is_argmax());
+    auto id = sampler->Sample(std::span(logits).subspan(token * vocab, vocab));
+    EXPECT_TRUE(id.ok());
+    return id.ok() ? *id : -1;
+  };
+  for (const bool check : {false, true}) {
+    SCOPED_TRACE(check ? "checked" : "plain");
+    auto session = Session::Create(model, {.context = 512, .check = check});
+    ASSERT_TRUE(session.ok());
+    size_t at = 0;
+    for (const size_t rows : {1, 1, 40, 7, 1, 19}) {
+      int32_t best = -7;
+      ASSERT_TRUE(session->AppendBest(std::span(ids).subspan(at, rows), &best).ok());
+      at += rows;
+      EXPECT_EQ(best, chosen(at - 1)) << "after " << at << " tokens";
+    }
+    std::vector<float> row(vocab);
+    ASSERT_TRUE(session->Append(std::span(ids).subspan(at), LogitRows::kLast, row).ok());
+    EXPECT_TRUE(std::equal(row.begin(), row.end(), logits.end() - static_cast<std::ptrdiff_t>(vocab)));
+  }
+  auto session = NewSession(model);
+  int32_t best = -7;
+  EXPECT_TRUE(session.AppendBest({}, &best).ok());
+  EXPECT_EQ(best, -7);
+  ExpectRefused(session.AppendBest(std::vector<int32_t>{256}, &best), Code::kBadInput, "256");
 }
 
 TEST(Model, SaysWhatItIs) {
