@@ -8,6 +8,7 @@
 
 #include "quant/fit.h"
 #include "quant/fit_kernels.h"
+#include "quant/fit_scale.h"
 
 namespace glint::quant {
 
@@ -66,6 +67,8 @@ inline void LineCodes(const float* x, size_t n, float scale, float minimum, int 
   for (size_t i = 0; i < n; ++i) code[i] = NearestCode((x[i] - minimum) * inverse, 0, highest);
 }
 
+inline constexpr uint16_t kLeastHalf = 0xfbff;  // -65504
+
 // kN weights under two halves: fits the line, and takes of the halves around it those that lose least.
 template <size_t kN>
 struct Line {
@@ -75,7 +78,14 @@ struct Line {
   Line(const float* in, const float* importance, int high, LineGuesses guesses) {
     const ScaledBlock<kN> b(in, importance);
     if (b.largest == 0) return;
-    const LineFit fit = FitLine<kN>(b.x, b.w, high, std::numeric_limits<float>::max(), guesses);
+    LineFit fit = FitLine<kN>(b.x, b.w, high, std::numeric_limits<float>::max(), guesses);
+    // A minimum is a half too: a line that would begin below the least of them begins there, under the scale that is best then.
+    if (fit.minimum * b.unit < FiniteHalfToFloat(kLeastHalf)) {
+      const float least = b.Step(kLeastHalf);
+      float above[kN];
+      for (size_t i = 0; i < kN; ++i) above[i] = b.x[i] - least;
+      fit = {FitScale(above, b.w, kN, 0, high, {0.8f, 1.3f, guesses.rounds}), least};
+    }
     const uint16_t fitted_scale = b.Half(fit.scale), fitted_minimum = b.Half(fit.minimum);
     uint16_t scales[kFitLanes], minima[kFitLanes];
     float step[kFitLanes], shift[kFitLanes], error[kFitLanes];
