@@ -11,21 +11,6 @@ namespace {
 using plan::Lever;
 using plan::Stage;
 
-std::vector<Stage> AllStages() {
-  std::vector<Stage> stages;
-  for (int i = 0; i < static_cast<int>(Stage::kCount); ++i) stages.push_back(static_cast<Stage>(i));
-  return stages;
-}
-
-// Stages with a product in them.
-std::vector<Stage> ProductStages() {
-  return {Stage::kHcPre,      Stage::kKdaQkv,    Stage::kKdaGates,        Stage::kKdaOut,
-          Stage::kDsaQ,       Stage::kDsaKv,     Stage::kDsaIndex,        Stage::kDsaAttend,
-          Stage::kDsaOut,     Stage::kFfnGateUp, Stage::kFfnDown,         Stage::kMoeRoute,
-          Stage::kMoeGateUp,  Stage::kMoeDown,   Stage::kMoeSharedGateUp, Stage::kMoeSharedDown,
-          Stage::kHeadLogits, Stage::kMtpInput};
-}
-
 // The large products of branches: neither a router's, nor the indexer's, nor the head's.
 std::vector<Stage> CoarseStages() {
   return {Stage::kKdaQkv,          Stage::kKdaOut,       Stage::kDsaQ,      Stage::kDsaOut,
@@ -34,7 +19,7 @@ std::vector<Stage> CoarseStages() {
 }
 
 std::vector<Stage> AllBut(Stage left_out) {
-  auto stages = AllStages();
+  auto stages = plan::AllStages();
   std::erase(stages, left_out);
   return stages;
 }
@@ -55,14 +40,15 @@ Lever Tolerant(std::string_view name, std::vector<Stage> covers, double toleranc
 
 std::vector<Lever> MakeLevers() {
   return {
-      Modifier("simd.avx2", AllStages(), 1, Avx2Kernels() != nullptr,
+      Modifier("simd.avx2", plan::AllStages(), 1, Avx2Kernels() != nullptr,
                "products and vector loops with AVX2 and FMA"),
-      Modifier("simd.avx512", AllStages(), 1, Avx512Kernels() != nullptr,
+      Modifier("simd.avx512", plan::AllStages(), 1, Avx512Kernels() != nullptr,
                "products and vector loops with AVX-512 (wins over simd.avx2)"),
-      Modifier("simd.neon", AllStages(), 1, NeonKernels() != nullptr, "products and vector loops with NEON"),
+      Modifier("simd.neon", plan::AllStages(), 1, NeonKernels() != nullptr,
+               "products and vector loops with NEON"),
       Modifier("threads", AllBut(Stage::kResidual), 1, true,
                "outputs, heads, rows or pools shared out over the threads"),
-      Modifier("batch", ProductStages(), 2, true,
+      Modifier("batch", plan::ProductStages(), 2, true,
                "weights read once for all rows, an expert's once for all its rows"),
       Tolerant("act.int8", CoarseStages(), 0.05,
                "activations rounded to one signed byte where no choice depends on them"),

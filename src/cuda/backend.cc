@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <limits>
 #include <list>
 
 #include "cuda/execution.h"
@@ -82,20 +81,13 @@ class Backend final : public plan::Backend {
   std::span<const plan::Lever> levers() const override { return Levers(); }
 
   uint64_t StateBytes(int64_t capacity, bool mtp) const override {
-    if (capacity > kMostTokens) return std::numeric_limits<uint64_t>::max();
-    return plan::StateLayout(device_.hp, capacity, mtp).bytes();
+    return plan::StateBytes(device_.hp, capacity, mtp);
   }
 
   Result<std::unique_ptr<plan::SequenceState>> NewState(int64_t capacity, bool mtp) override {
-    if (capacity < 1 || capacity > kMostTokens) {
-      return Status(Code::kBadInput,
-                    fmt::format("a sequence of {} tokens; 1 to {} are possible", capacity, kMostTokens));
-    }
-    if (mtp && device_.weights.nextn.empty()) {
-      return Status(Code::kBadInput, "this model has no MTP block (or was loaded without it)");
-    }
-    auto state = SequenceState::Create(device_.context, plan::StateLayout(device_.hp, capacity, mtp),
-                                       device_.options.poison);
+    const auto layout = plan::NewStateLayout(device_.hp, !device_.weights.nextn.empty(), capacity, mtp);
+    if (!layout.ok()) return layout.status();
+    auto state = SequenceState::Create(device_.context, *layout, device_.options.poison);
     if (!state.ok()) return state.status();
     return std::unique_ptr<plan::SequenceState>(std::move(*state));
   }
@@ -247,9 +239,6 @@ class Backend final : public plan::Backend {
     if (!status.ok()) return status;
     return exec;
   }
-
-  // Positions are int32 in the selected lists.
-  static constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
   Device device_;
   DeviceMemory buffers_;

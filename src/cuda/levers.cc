@@ -10,20 +10,6 @@ namespace {
 using plan::Lever;
 using plan::Stage;
 
-std::vector<Stage> AllStages() {
-  std::vector<Stage> stages;
-  for (size_t s = 0; s < static_cast<size_t>(Stage::kCount); ++s) stages.push_back(static_cast<Stage>(s));
-  return stages;
-}
-
-std::vector<Stage> ProductStages() {
-  return {Stage::kHcPre,      Stage::kKdaQkv,    Stage::kKdaGates,        Stage::kKdaOut,
-          Stage::kDsaQ,       Stage::kDsaKv,     Stage::kDsaIndex,        Stage::kDsaAttend,
-          Stage::kDsaOut,     Stage::kFfnGateUp, Stage::kFfnDown,         Stage::kMoeRoute,
-          Stage::kMoeGateUp,  Stage::kMoeDown,   Stage::kMoeSharedGateUp, Stage::kMoeSharedDown,
-          Stage::kHeadLogits, Stage::kMtpInput};
-}
-
 std::vector<Lever> MakeLevers() {
   const auto modifier = [](std::string_view name, std::vector<Stage> covers, std::string_view summary) {
     return Lever{name, Lever::Kind::kModifier, std::move(covers), true, 0, true, 1, 0, true, summary};
@@ -51,8 +37,9 @@ std::vector<Lever> MakeLevers() {
              "all that lies between two sublayers in one launch, for up to 8 rows"),
       around("hc.fused", {Stage::kHcPre, Stage::kAttnNorm}, {Stage::kHcPre, Stage::kFfnNorm},
              "hc.pre and the norm behind it in one launch, for up to 8 rows"),
-      modifier("mma", ProductStages(), "integer block products on int8 tensor cores"),
-      modifier("graph", AllStages(), "the launches of a pass of up to 8 rows captured once and replayed"),
+      modifier("mma", plan::ProductStages(), "integer block products on int8 tensor cores"),
+      modifier("graph", plan::AllStages(),
+               "the launches of a pass of up to 8 rows captured once and replayed"),
   };
 }
 

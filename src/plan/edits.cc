@@ -20,13 +20,6 @@ std::string Join(std::span<const Stage> stages) {
   return text;
 }
 
-std::vector<Stage> AllStages() {
-  std::vector<Stage> stages;
-  stages.reserve(static_cast<size_t>(Stage::kCount));
-  for (int i = 0; i < static_cast<int>(Stage::kCount); ++i) stages.push_back(static_cast<Stage>(i));
-  return stages;
-}
-
 // Why doing the step again would change something, in words; empty if it would not.
 std::string WhyNot(const Step& step) {
   for (const Stage stage : step.covers) {

@@ -68,6 +68,21 @@ bool FindStage(std::string_view name, Stage* stage) {
   return false;
 }
 
+std::vector<Stage> AllStages() {
+  std::vector<Stage> stages;
+  stages.reserve(kStageCount);
+  for (size_t s = 0; s < kStageCount; ++s) stages.push_back(static_cast<Stage>(s));
+  return stages;
+}
+
+std::vector<Stage> ProductStages() {
+  return {Stage::kHcPre,      Stage::kKdaQkv,    Stage::kKdaGates,        Stage::kKdaOut,
+          Stage::kDsaQ,       Stage::kDsaKv,     Stage::kDsaIndex,        Stage::kDsaAttend,
+          Stage::kDsaOut,     Stage::kFfnGateUp, Stage::kFfnDown,         Stage::kMoeRoute,
+          Stage::kMoeGateUp,  Stage::kMoeDown,   Stage::kMoeSharedGateUp, Stage::kMoeSharedDown,
+          Stage::kHeadLogits, Stage::kMtpInput};
+}
+
 bool HoldsIntegers(Slot slot) {
   return slot == Slot::kSelected || slot == Slot::kSelectedCount || slot == Slot::kExpertIds;
 }

@@ -89,6 +89,9 @@ std::string_view Name(Stage stage);
 std::string_view Name(Slot slot);
 bool FindStage(std::string_view name, Stage* stage);
 
+std::vector<Stage> AllStages();      // in the order of a pass
+std::vector<Stage> ProductStages();  // those with a product of a weight matrix in them
+
 // Whether the entries are int32: positions, counts, ids. All other slots hold floats.
 bool HoldsIntegers(Slot slot);
 

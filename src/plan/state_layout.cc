@@ -1,5 +1,7 @@
 #include "plan/state_layout.h"
 
+#include <fmt/core.h>
+
 #include "base/mutation.h"
 
 namespace glint::plan {
@@ -40,6 +42,21 @@ StateLayout::StateLayout(const model::HParams& hp, int64_t room, bool with_mtp)
     take(p.latent, capacity * kv_lora);
     take(p.pooled, capacity / kpool * index_dim);
   }
+}
+
+uint64_t StateBytes(const model::HParams& hp, int64_t capacity, bool mtp) {
+  if (capacity > kMostTokens) return std::numeric_limits<uint64_t>::max();
+  return StateLayout(hp, capacity, mtp).bytes();
+}
+
+Result<StateLayout> NewStateLayout(const model::HParams& hp, bool has_mtp, int64_t capacity, bool mtp) {
+  if (capacity < 1 || capacity > kMostTokens) {
+    return Status(Code::kBadInput,
+                  fmt::format("a sequence of {} tokens; 1 to {} are possible", capacity, kMostTokens));
+  }
+  if (mtp && !has_mtp)
+    return Status(Code::kBadInput, "this model has no MTP block (or was loaded without it)");
+  return StateLayout(hp, capacity, mtp);
 }
 
 }  // namespace glint::plan

@@ -1,11 +1,16 @@
 // How all state of one sequence lies in one stretch of memory, the same on every device.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <vector>
 
+#include "glint/status.h"
 #include "model/glm_flash/hparams.h"
 
 namespace glint::plan {
+
+// Of a sequence: positions are int32 in the selected lists.
+inline constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 // Offsets of the parts, in floats: first the fixed-size parts of all layers (what a mark copies), then the
 // per-token rows.
@@ -37,5 +42,10 @@ class StateLayout {
   int64_t fixed_floats = 0, total_floats = 0;
   uint64_t bytes() const { return 4 * static_cast<uint64_t>(total_floats); }
 };
+
+// For Backend::StateBytes: the largest number where there can be no such sequence.
+uint64_t StateBytes(const model::HParams& hp, int64_t capacity, bool mtp);
+// For Backend::NewState. kBadInput for a capacity that no sequence has, and for `mtp` where the model has no such block.
+Result<StateLayout> NewStateLayout(const model::HParams& hp, bool has_mtp, int64_t capacity, bool mtp);
 
 }  // namespace glint::plan
