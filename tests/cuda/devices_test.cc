@@ -1,17 +1,15 @@
-// Without a GPU the tests that need one skip; with GLINT_REQUIRE_GPU set (tools/gpu-check sets it) that is a
-// failure.
 #include "cuda/devices.h"
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <random>
 #include <vector>
 
 #include "cuda/probe.h"
 #include "cuda/status.h"
+#include "tests/cuda/gpu_test_base.h"
 
 namespace glint::cuda {
 namespace {
@@ -60,15 +58,13 @@ class DeviceFloats {
   void* data_ = nullptr;
 };
 
+using Probe = test::GpuTest<>;
+
 // One warp, around a block of 256, several blocks and one more. Each device of the machine, each with its own
 // context.
-TEST(Probe, EveryGpuHasTheHostsArithmetic) {
+TEST_F(Probe, EveryGpuHasTheHostsArithmetic) {
   const auto devices = ListDevices();
   ASSERT_TRUE(devices.ok()) << devices.status().message();
-  if (devices->empty()) {
-    ASSERT_EQ(std::getenv("GLINT_REQUIRE_GPU"), nullptr) << "GLINT_REQUIRE_GPU is set and there is no GPU";
-    GTEST_SKIP() << "no GPU here";
-  }
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937_64 rng(seed);

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -14,22 +13,18 @@
 #include "cuda/tiles.h"
 #include "model/glm_flash/tensors.h"
 #include "model/model_data.h"
+#include "tests/cuda/gpu_test_base.h"
 
 namespace glint::cuda {
 namespace {
 
 using quant::Type;
 
-// Skips without a GPU; with GLINT_REQUIRE_GPU set that is a failure.
-class DeviceWeightsTest : public testing::Test {
+class DeviceWeightsTest : public test::GpuTest<> {
  protected:
   void SetUp() override {
-    const auto devices = ListDevices();
-    ASSERT_TRUE(devices.ok()) << devices.status().message();
-    if (devices->empty()) {
-      ASSERT_EQ(std::getenv("GLINT_REQUIRE_GPU"), nullptr) << "GLINT_REQUIRE_GPU is set and there is no GPU";
-      GTEST_SKIP() << "no GPU here";
-    }
+    GpuTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
     auto context = Context::Create(0);
     ASSERT_TRUE(context.ok()) << context.status().message();
     context_.emplace(std::move(*context));
