@@ -1,6 +1,8 @@
 // What commands write: never over what they read, over another of their outputs, or unasked over a file that is there.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include "tests/cli/program.h"
 
 namespace glint::cli {
@@ -215,6 +217,62 @@ TEST_F(Files, RulesThatMatchNothingAreNamed) {
       RunGlint({"quantize", Path("in.gguf"), Path("new.gguf"), "--recipe", "ds4", "--dry-run"});
   EXPECT_EQ(shipped.code, 0) << shipped.err;
   EXPECT_FALSE(Has(shipped.err, "matches no tensor")) << shipped.err;
+}
+
+// <(command) of a shell: a recipe has no size and can be read once.
+TEST_F(Files, ARecipeMayComeThroughAPipe) {
+  ASSERT_EQ(RunGlint({"quantize", Path("in.gguf"), Path("want.gguf"), "--recipe", Path("recipe")}).code, 0);
+  const auto run = [&](const std::string& recipe, size_t times) {
+    EXPECT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      std::ofstream pipe(Path("pipe"));
+      for (size_t i = 0; i < times; ++i) pipe << recipe << std::flush;  // in pieces, as commands write
+      pipe.close();
+      _exit(0);
+    }
+    auto o = RunGlint({"quantize", Path("in.gguf"), Path("new.gguf"), "--recipe", Path("pipe")});
+    kill(child, SIGKILL);  // where nobody has opened the pipe
+    waitpid(child, nullptr, 0);
+    std::filesystem::remove(Path("pipe"));
+    return o;
+  };
+  const auto made = run("* = q8_0\n", 1);
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_TRUE(folder_.Read("new.gguf") == folder_.Read("want.gguf"));
+  std::filesystem::remove(Path("new.gguf"));
+  const auto wrong = run("* = q8_0\n* = q99\n", 1);
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_TRUE(Has(wrong.err, "pipe: line 2")) << wrong.err;
+  const auto endless = run(std::string(4096, '#') + "\n", 257);  // 1 MiB is read
+  EXPECT_EQ(endless.code, 1);
+  EXPECT_TRUE(Has(endless.err, "more than the 1048576 bytes")) << endless.err;
+  EXPECT_FALSE(std::filesystem::exists(Path("new.gguf")));
+}
+
+// Without options a run takes the base's windows: where the model is too small for them, the base is what is to be changed.
+TEST_F(Files, ABaseOfALargerContextThanTheModels) {
+  const auto judge = [&](const std::string& context, const std::vector<std::string>& more) {
+    return RunGlint(Plus({"perplexity", "--synthetic", "tiny,layers=2,experts=2,vocab=300,context=" + context,
+                          "--ids", "@" + Path("ids")},
+                         more));
+  };
+  const auto saved = judge("64", {"--ctx", "32", "--save-base", Path("large")});
+  ASSERT_EQ(saved.code, 0) << saved.err;
+  const auto same = judge("32", {"--kld", Path("large")});
+  EXPECT_EQ(same.code, 0) << same.err;
+  const auto small = judge("31", {"--kld", Path("large")});
+  EXPECT_EQ(small.code, 1);
+  EXPECT_TRUE(
+      Has(small.err, "large: its windows do not fit here: a context of 32 tokens; the model was made for 31"))
+      << small.err;
+  // Who asks for other windows hears what the base has.
+  const auto asked = judge("31", {"--kld", Path("large"), "--ctx", "16"});
+  EXPECT_EQ(asked.code, 1);
+  EXPECT_TRUE(Has(asked.err, "large: was made with --ctx 32, this run has 16")) << asked.err;
+  const auto too_much = judge("31", {"--kld", Path("large"), "--ctx", "32"});
+  EXPECT_EQ(too_much.code, 1);
+  EXPECT_FALSE(Has(too_much.err, "large")) << too_much.err;
 }
 
 TEST_F(Files, WeightsThatNoScaleHoldsAreRefusedByTheDryRunToo) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "engine/session_impl.h"
@@ -74,6 +76,43 @@ TEST(ImportanceOfText, IsTheMeanSquareOfWhatIsMultiplied) {
     for (size_t e = 0; e < routed.size(); ++e)
       sum += double{experts->mean[e * width + c]} * experts->counts[e];
     EXPECT_NEAR(sum, gate_up[c] * static_cast<double>(hp.experts_used), sum * 1e-5 + 1e-12) << c;
+  }
+}
+
+// The matrices of a block's experts see the same tokens: one line a block names them all.
+TEST(ImportanceOfText, ExpertsNeverHitAreALineABlock) {
+  auto model = test::MustOpen(GLINT_TEST_DATA "/reference/micro", {});
+  const auto measured = MeasureImportance(model, Ids(model, 1), kChunk);
+  ASSERT_TRUE(measured.ok()) << measured.status().message();
+  std::map<std::string, std::pair<size_t, std::vector<std::string>>>
+      wanted;  // by block: unhit experts, matrices
+  size_t experts = 0;
+  for (const auto& [name, importance] : measured->matrix.tensors()) {
+    const size_t at = name.find("ffn_"), kind = name.find("_exps.weight");
+    const auto unhit =
+        static_cast<size_t>(std::count(importance.counts.begin(), importance.counts.end(), 0.0f));
+    if (kind == std::string::npos) {
+      EXPECT_EQ(unhit, 0u) << name;
+      continue;
+    }
+    experts = importance.counts.size();
+    auto& [count, matrices] = wanted[name.substr(0, at)];
+    count = unhit;
+    matrices.push_back(name.substr(at));
+  }
+  ASSERT_GT(experts, static_cast<size_t>(model.impl()->data.hparams.experts_used));
+  ASSERT_GT(wanted.size(), 1u);
+  EXPECT_EQ(measured->never_hit.size(), wanted.size());
+  for (const auto& [block, of] : wanted) {
+    const auto& [count, matrices] = of;
+    EXPECT_EQ(matrices.size(), 3u) << block;
+    const auto line = std::find_if(measured->never_hit.begin(), measured->never_hit.end(),
+                                   [&](const std::string& text) { return text.starts_with(block + "{"); });
+    ASSERT_NE(line, measured->never_hit.end()) << block;
+    EXPECT_TRUE(
+        line->ends_with("}: " + std::to_string(count) + " of " + std::to_string(experts) + " experts"))
+        << *line;
+    for (const std::string& matrix : matrices) EXPECT_NE(line->find(matrix), std::string::npos) << *line;
   }
 }
 

@@ -64,6 +64,26 @@ TEST(GgufWriter, CopiesEveryKindOfValue) {
   EXPECT_TRUE(dir.Read("out.gguf") == dir.Read("in.gguf"));
 }
 
+// Names that many programs do not read (they keep 64 bytes with the NUL) are written all the same, to the 255 that glint reads.
+TEST(GgufWriter, WritesLongNames) {
+  TempDir dir;
+  test::GgufBytes want;
+  Writer writer;
+  want.Text("general.architecture", "glm5next"), writer.SetString("general.architecture", "glm5next");
+  for (const size_t length : {63, 64, 65, 254, 255}) {
+    const std::string name(length, 'n'), data(4, 'd');
+    want.tensors.push_back({name, {1}, 0, data});
+    writer.AddTensor(name, 0, {1}, 4, Pieces(data, 4));
+  }
+  const Status status = writer.Write(dir.Path("out.gguf"), {});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(dir.Read("out.gguf") == want.Bytes());
+  const auto file = File::Open(dir.Path("out.gguf"), FewTypes);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  for (const test::GgufBytes::Tensor& tensor : want.tensors)
+    EXPECT_NE(file->FindTensor(tensor.name), nullptr) << tensor.name.size();
+}
+
 TEST(GgufWriter, LeavesNothingAfterAnError) {
   TempDir dir;
   const std::string in = dir.Write("in", "precious");

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "gguf/gguf.h"
+#include "gguf/writer.h"
 #include "model/glm_flash/gguf_source.h"
 #include "tests/model/dialects.h"
 #include "tests/model/scratch.h"
@@ -155,6 +156,52 @@ TEST_F(Quantizing, SecondScalesComeAndGo) {
   for (size_t i = 0; i < want.size(); ++i)
     error += std::pow(got[i] - want[i], 2), square += std::pow(want[i], 2);
   EXPECT_LT(std::sqrt(error / square), 0.12);
+}
+
+// Both spellings of a matrix's second scale in one file: which of them holds can't be known, so nothing is made.
+TEST_F(Quantizing, TwoScalesOfOneMatrixAreRefused) {
+  const std::string stem = "blk.2.ffn_up_exps", first = stem + ".scale", second = stem + ".weight.scale";
+  const auto recipe = Recipe::Read("blk.2.ffn_up_exps = q8_0\n", "test");
+  ASSERT_TRUE(recipe.ok());
+  const auto made = [&](const std::vector<std::string>& scales) {
+    const auto in = Open("in.gguf");
+    gguf::Writer writer;
+    for (const auto& [key, value] : in.metadata()) writer.Set(key, value);
+    for (const gguf::TensorInfo& t : in.tensors())
+      writer.AddTensor(t.name, t.type, {t.ne.begin(), t.ne.begin() + t.dims}, t.bytes,
+                       [&t](const gguf::Writer::Sink& sink) {
+                         return sink({t.data, t.bytes});
+                       });
+    for (const std::string& name : scales)
+      writer.AddTensor(name, 0, {1}, 4, [](const gguf::Writer::Sink& sink) {
+        const float two = 2;
+        return sink(std::as_bytes(std::span(&two, 1)));
+      });
+    const Status written = writer.Write(scratch_ / "scales.gguf", {});
+    EXPECT_TRUE(written.ok()) << written.message();
+    QuantizeOptions options;
+    options.replace = true;
+    return Quantize(scratch_ / "scales.gguf", scratch_ / "out.gguf", *recipe, options);
+  };
+  for (const std::string& one : {first, second}) {
+    const auto report = made({one});
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    const auto got = Decoded(*Open("out.gguf").FindTensor(stem + ".weight"));
+    const auto want = Decoded(*Open("in.gguf").FindTensor(stem + ".weight"));
+    double error = 0, square = 0;
+    for (size_t i = 0; i < want.size(); ++i)
+      error += std::pow(got[i] - 2 * want[i], 2), square += std::pow(2 * want[i], 2);
+    EXPECT_LT(std::sqrt(error / square), 0.01) << one;
+  }
+  std::filesystem::remove(scratch_ / "out.gguf");
+  for (const auto& both : {std::vector{first, second}, std::vector{second, first}}) {
+    const auto refused = made(both);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), Code::kBadFile);
+    for (const std::string& name : {first, second, stem + ".weight"})
+      EXPECT_NE(refused.status().message().find(name), std::string::npos) << refused.status().message();
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "out.gguf"));
+  }
 }
 
 // Stopped within tensors again and again: file and report are those of one run, to the last bit of the errors.

@@ -306,6 +306,35 @@ TEST_P(Encoder, AnythingFiniteDecodesToSomethingFinite) {
 
 INSTANTIATE_TEST_SUITE_P(All, Encoder, testing::ValuesIn(Encodable()), TestName);
 
+// Blocks whose best line would begin below the least half, -65504: nearly as good as the best scale of all for a line that begins there.
+TEST(Encode, LinesBeginAtTheLeastHalf) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  constexpr float kLeast = -65504;
+  for (const auto& [type, high] : {std::pair(Type::kQ4_1, 15.0f), std::pair(Type::kQ5_1, 31.0f)}) {
+    const Format& format = *Find(type);
+    double ours = 0, best = 0;
+    for (int repeat = 0; repeat < 64; ++repeat) {
+      Floats x = Weights(Shape::kNormal, 1, 32, rng);
+      const float low = *std::min_element(x.begin(), x.end());
+      for (float& v : x) v = std::min(v / low * kLeast, -kLeast);
+      const float plain = (*std::max_element(x.begin(), x.end()) - kLeast) / high;
+      double least = Error(x, Floats(x.size()), {});
+      for (uint16_t half = FloatToHalf(0.7f * plain); half < FloatToHalf(1.3f * plain); ++half) {
+        const float scale = HalfToFloat(half);
+        Floats y(x.size());
+        for (size_t i = 0; i < x.size(); ++i)
+          y[i] = kLeast + scale * std::clamp(std::round((x[i] - kLeast) / scale), 0.0f, high);
+        least = std::min(least, Error(x, y, {}));
+      }
+      best += least;
+      ours += Error(x, RoundTrip(format, x, {}), {});
+    }
+    EXPECT_LE(ours, 1.02 * best) << format.name;
+  }
+}
+
 // The package's own encoders, for the formats it has them for; with importance it has none, and must be beaten in that too.
 TEST(Encode, NoWorseThanTheReferencePackage) {
   if (std::string_view(GLINT_PYTHON).empty()) GTEST_SKIP() << "GLINT_PYTHON is not set: no reference package";
