@@ -465,7 +465,7 @@ class SetRun {
     };
     const auto note = [&] {
       const std::string line = options_.remember ? options_.remember(index) : "";
-      const Status status = Note(fmt::format("{} {} {} {} {}", index, noted, at, Hex(hasher->Value()), line));
+      Status status = Note(fmt::format("{} {} {} {} {}", index, noted, at, Hex(hasher->Value()), line));
       hasher.emplace();
       noted = at;
       return status;

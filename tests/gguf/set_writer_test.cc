@@ -152,16 +152,21 @@ TEST(SetWriter, AnotherIdentityIsRefusedAndRestartDropsIt) {
   EXPECT_EQ(made->taken_over, 0u);
 }
 
+// A folder takes the last part's name while the last tensor is noted.
+Writer::SetOptions TakingTheLastName(Source& source, const TempDir& folder) {
+  auto options = source.Options();
+  options.remember = [&folder](size_t i) {
+    if (i + 1 == kTensors) std::filesystem::create_directory(folder.Path("x-00003-of-00003.gguf"));
+    return "note " + std::to_string(i);
+  };
+  return options;
+}
+
 // Something has taken the last name: hours of work are not thrown away for that, and the next run only names them.
 TEST(SetWriter, WholePartsSurviveANameThatFails) {
   const TempDir folder;
   Source first, second;
-  auto options = first.Options();
-  options.remember = [&](size_t i) {
-    if (i + 1 == kTensors) std::filesystem::create_directory(folder.Path("x-00003-of-00003.gguf"));
-    return "note " + std::to_string(i);
-  };
-  const auto failed = first.Make().WriteSet(folder.Path("x.gguf"), options);
+  const auto failed = first.Make().WriteSet(folder.Path("x.gguf"), TakingTheLastName(first, folder));
   ASSERT_FALSE(failed.ok());
   EXPECT_TRUE(std::filesystem::exists(folder.Path("x-00003-of-00003.gguf.part")));
   std::filesystem::remove(folder.Path("x-00003-of-00003.gguf"));
@@ -177,12 +182,7 @@ TEST(SetWriter, WholePartsSurviveANameThatFails) {
 TEST(SetWriter, APartThatIsGoneIsNotSuccess) {
   const TempDir folder;
   Source first, second;
-  auto options = first.Options();
-  options.remember = [&](size_t i) {
-    if (i + 1 == kTensors) std::filesystem::create_directory(folder.Path("x-00003-of-00003.gguf"));
-    return "note " + std::to_string(i);
-  };
-  ASSERT_FALSE(first.Make().WriteSet(folder.Path("x.gguf"), options).ok());
+  ASSERT_FALSE(first.Make().WriteSet(folder.Path("x.gguf"), TakingTheLastName(first, folder)).ok());
   std::filesystem::remove(folder.Path("x-00003-of-00003.gguf"));
   ASSERT_TRUE(std::filesystem::remove(folder.Path("x-00003-of-00003.gguf.part")));
   const auto again = second.Make().WriteSet(folder.Path("x.gguf"), second.Options());
