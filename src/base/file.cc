@@ -90,10 +90,9 @@ Result<std::string> FollowLinks(std::string path) {
     if (length < 0) return SystemError(path, "cannot read the symbolic link");
     if (static_cast<size_t>(length) == buffer.size())
       return SystemError(path, "symbolic link too long", ENAMETOOLONG);
-    const std::string target(buffer.data(), static_cast<size_t>(length));
-    const size_t slash = path.rfind('/');
-    path =
-        target.starts_with('/') || slash == std::string::npos ? target : path.substr(0, slash + 1) + target;
+    const std::string_view target(buffer.data(), static_cast<size_t>(length));
+    path.resize(target.starts_with('/') ? 0 : path.rfind('/') + 1);  // npos + 1 is 0
+    path.append(target);
   }
   return SystemError(path, "cannot follow", ELOOP);
 }
@@ -186,9 +185,9 @@ MappedFile::~MappedFile() {
 
 void MappedFile::Release(std::span<const std::byte> part) {
   static const auto kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + kPage - 1) / kPage * kPage;
-  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  const auto first = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t begin = (first + kPage - 1) / kPage * kPage, end = (first + part.size()) / kPage * kPage;
+  if (begin < end) madvise(const_cast<std::byte*>(part.data()) + (begin - first), end - begin, MADV_DONTNEED);
 }
 
 Result<std::string> ReadFile(const std::string& path, uint64_t limit) try {

@@ -13,7 +13,6 @@
 namespace glint::cpu {
 
 using plan::Batch;
-using plan::Pass;
 using plan::Plan;
 using plan::Slot;
 using plan::Step;

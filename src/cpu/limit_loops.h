@@ -17,7 +17,7 @@ struct LimitLoops {
   uint64_t (*floats)(uint64_t rounds);  // fp32, fused
 };
 
-inline constexpr size_t kReadUnit = 2 * 512;
+inline constexpr size_t kReadUnit = size_t{2} * 512;
 
 const LimitLoops& ScalarLimitLoops();
 #if defined(__x86_64__)
