@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "cuda/context.h"
+
 namespace glint::cuda {
 
 // 16 bytes from global to shared memory, both at multiples of 16; past L1.
@@ -19,7 +21,8 @@ __device__ inline void WaitForCopies() {
 }
 
 // Programmatic dependent launch (sm_90 and up; elsewhere launches do not overlap, and both do nothing). A kernel that was launched to
-// overlap may read what no kernel of the pass writes (weights) before it waits, and must wait before anything else.
+// overlap may read what no kernel of the pass writes (weights) before it waits, and must wait before anything else. What it reads
+// after the wait must not come by __ldg or a const __restrict__ pointer: the compiler may move such a load up past the wait.
 __device__ inline void WaitForLaunchesBefore() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -47,6 +50,12 @@ inline void LaunchEarly(bool can, dim3 grid, int threads, size_t shared, cudaStr
   config.attrs = &attribute;
   config.numAttrs = can ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);  // errors: cudaGetLastError, as after <<<>>>
+}
+// The same in a step.
+template <class... Parameters, class... Arguments>
+inline void LaunchEarly(const StepContext& c, dim3 grid, int threads, size_t shared,
+                        void (*kernel)(Parameters...), const Arguments&... arguments) {
+  LaunchEarly(c.device.major >= 9, grid, threads, shared, c.stream, kernel, arguments...);
 }
 
 }  // namespace glint::cuda

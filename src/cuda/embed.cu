@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/launch.h"
 #include "cuda/product.h"
@@ -11,6 +12,8 @@ constexpr int kThreads = 256;
 
 // Grid: rows x columns. The first stream of a row goes to the others.
 __global__ void __launch_bounds__(kThreads) CopyStreamsKernel(float* streams, int64_t d, int64_t n) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= d) return;
   float* const row = streams + int64_t{blockIdx.x} * n * d + i;
@@ -26,7 +29,7 @@ Status Embed(const StepContext& c) {
   if (Status s = DecodeRows(c, c.weights.embedding, streams, n * d); !s.ok()) return s;
   if (n == 1) return {};
   const dim3 grid(static_cast<unsigned>(c.rows), Blocks(d, kThreads));
-  CopyStreamsKernel<<<grid, kThreads, 0, c.stream>>>(streams, d, n);
+  LaunchEarly(c, grid, kThreads, 0, CopyStreamsKernel, streams, d, n);
   return c.Launched();
 }
 

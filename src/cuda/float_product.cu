@@ -1,5 +1,6 @@
 #include "cuda/float_product.h"
 
+#include "cuda/async.cuh"
 #include "cuda/float_rows.cuh"
 #include "cuda/float_weights.cuh"
 #include "cuda/launch.h"
@@ -15,6 +16,8 @@ constexpr int kThreads = 256;
 template <class T>
 __global__ void __launch_bounds__(kThreads) FloatProductKernel(const FloatArgs p) {
   constexpr int kAhead = 16;
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int lane = static_cast<int>(threadIdx.x) % 16;
   const int64_t o = int64_t{blockIdx.x} * (kThreads / 16) + threadIdx.x / 16;
   for (int64_t r = blockIdx.y; r < p.out_rows; r += gridDim.y) {
@@ -52,6 +55,7 @@ template <class T, int kX>
 __global__ void __launch_bounds__(32 * kTurnWarps * kX)
     FewRowsKernel(const FloatArgs p, const int block_rows, const int tile) {
   extern __shared__ __align__(16) std::byte shared[];
+  LetNextLaunchBegin();
   FewRowsProduct<T, kX>(p, block_rows, tile, shared);
 }
 
@@ -59,8 +63,8 @@ template <class T, int kX>
 void RunFewRows(const FloatArgs& p, const FewRowsCut& cut, cudaStream_t stream) {
   const auto kernel = FewRowsKernel<T, kX>;
   if (!AllowShared(kernel, cut.shared_bytes)) return;
-  kernel<<<cut.grid, static_cast<unsigned>(cut.threads), static_cast<size_t>(cut.shared_bytes), stream>>>(
-      p, cut.block_rows, cut.tile);
+  LaunchEarly(p.overlap, cut.grid, cut.threads, static_cast<size_t>(cut.shared_bytes), stream, kernel, p,
+              cut.block_rows, cut.tile);
 }
 
 template <class T>
@@ -71,7 +75,7 @@ void RunFloats(const FloatArgs& p, cudaStream_t stream) {
   }
   const dim3 grid(static_cast<unsigned>((p.rows + kThreads / 16 - 1) / (kThreads / 16)),
                   static_cast<unsigned>(p.out_rows < 65535 ? p.out_rows : 65535));
-  FloatProductKernel<T><<<grid, kThreads, 0, stream>>>(p);
+  LaunchEarly(p.overlap, grid, kThreads, 0, stream, FloatProductKernel<T>, p);
 }
 
 template <class T>

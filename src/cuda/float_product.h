@@ -20,6 +20,7 @@ struct FloatArgs {
   Pairs::Kind pairs;
   const int32_t* ids;
   int64_t per_row, slices;
+  bool overlap;  // the device can begin a launch early
 };
 
 // F32, F16 and BF16.

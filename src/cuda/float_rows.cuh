@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/async.cuh"
 #include "cuda/float_product.h"
 #include "cuda/float_weights.cuh"
 #include "cuda/math.cuh"
@@ -68,7 +69,8 @@ __device__ void FetchRow(T* to, const T* row, int n, int padded, T neutral) {
   }
 }
 
-// The product of a block: kSame pairs, grid and shared memory as cut. Entries of y are written by threads of the block.
+// The product of a block: kSame pairs, grid and shared memory as cut. Entries of y are written by threads of the block. Waits for the
+// launches before when the first weights are on their way.
 template <class T, int kX>
 __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std::byte* shared) {
   __shared__ float handed[kX][32];
@@ -102,6 +104,7 @@ __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std
       const T* const row = reinterpret_cast<const T*>(p.data) + (first_o + i) * p.columns + first;
       FetchRow(w_shared + i * (tile + kRowGap), row, n, padded, T{});
     }
+    if (first == 0) WaitForLaunchesBefore();
     for (int i = 0; i < x_rows; ++i)
       FetchRow(x_shared + i * tile, p.x + (first_r + i) * p.x_stride + first, n, padded, -0.0f);
     __pipeline_commit();

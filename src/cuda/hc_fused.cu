@@ -21,6 +21,7 @@
 
 #include <algorithm>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/hc_fused.h"
 #include "cuda/hc_pre.h"
@@ -235,6 +236,7 @@ __device__ inline void FinishColumns(HcShared<D>& shared, const HcFusedArgs& a, 
 template <class D>
 __global__ void __launch_bounds__(kHcThreads, 2) HcFusedKernel(const HcFusedArgs a) {
   __shared__ HcShared<D> shared;
+  LetNextLaunchBegin();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int part = static_cast<int>(blockIdx.x), row_tile = static_cast<int>(blockIdx.y);
   const int64_t row = blockIdx.z;
@@ -248,6 +250,7 @@ __global__ void __launch_bounds__(kHcThreads, 2) HcFusedKernel(const HcFusedArgs
   if (has_tile)
     w = D::template Read<GlobalMemory>(
         a.fn + (row_tile * a.tiles + part * kTilesOfPart + warp) * D::kTileBytes, lane);
+  WaitForLaunchesBefore();
 
   const bool mixes = a.branch != nullptr;
   float* const streams = a.streams + row * kStreams * a.d;
@@ -262,7 +265,7 @@ __global__ void __launch_bounds__(kHcThreads, 2) HcFusedKernel(const HcFusedArgs
     for (int i = 0; i < kBlocksOfWarp; ++i) {
       const int k = i * kWorkers + thread;
       if (mixes) {
-        branch[i] = __ldg(a.branch + row * a.d + begin + k);
+        branch[i] = __ldcg(a.branch + row * a.d + begin + k);
 #pragma unroll
         for (int j = 0; j < kStreams; ++j) source[i][j] = __ldcg(streams + j * a.d + begin + k);
       } else {
@@ -331,12 +334,12 @@ __global__ void __launch_bounds__(kHcThreads, 2) HcFusedKernel(const HcFusedArgs
 }
 
 template <class D>
-void Launch(const HcFusedArgs& args, int64_t rows, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(args.parts), kRowTiles, static_cast<unsigned>(rows));
-  HcFusedKernel<D><<<grid, kHcThreads, 0, stream>>>(args);
+void Launch(const HcFusedArgs& args, const StepContext& c) {
+  const dim3 grid(static_cast<unsigned>(args.parts), kRowTiles, static_cast<unsigned>(c.rows));
+  LaunchEarly(c, grid, kHcThreads, 0, HcFusedKernel<D>, args);
 }
 
-using Launcher = void (*)(const HcFusedArgs&, int64_t, cudaStream_t);
+using Launcher = void (*)(const HcFusedArgs&, const StepContext&);
 template <class... D>
 Launcher FindAmong(quant::Type type) {
   Launcher found = nullptr;
@@ -382,7 +385,7 @@ Status HcPreAndNorm(const StepContext& c, const model::HcSite& site, model::Vect
   args.arrivals = c.arrivals;
   args.d = static_cast<int>(d), args.iters = c.hp.sinkhorn_iters;
   args.rms_eps = c.hp.rms_eps, args.hc_eps = c.hp.hc_eps;
-  launch(args, c.rows, c.stream);
+  launch(args, c);
   return c.Launched();
 }
 

@@ -1,6 +1,7 @@
 // spec/model.md 4.2: the sublayer's output spread over the streams, the streams mixed. In place.
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/launch.h"
 
@@ -19,6 +20,8 @@ struct HcPostArgs {
 // Grid: rows x columns. A thread holds one column of all (at most kMost) streams, so that it may write where it read.
 template <int kMost>
 __global__ void __launch_bounds__(kThreads) HcPostKernel(const HcPostArgs a) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x, row = blockIdx.x;
   if (i >= a.d) return;
   float* const x = a.streams + row * a.n * a.d + i;
@@ -51,9 +54,9 @@ Status HcPost(const StepContext& c) {
                         static_cast<int>(c.hp.hc_mult)};
   const dim3 grid(static_cast<unsigned>(c.rows), Blocks(args.d, kThreads));
   if (args.n <= 4) {
-    HcPostKernel<4><<<grid, kThreads, 0, c.stream>>>(args);
+    LaunchEarly(c, grid, kThreads, 0, HcPostKernel<4>, args);
   } else {
-    HcPostKernel<16><<<grid, kThreads, 0, c.stream>>>(args);  // HParams' check allows no more
+    LaunchEarly(c, grid, kThreads, 0, HcPostKernel<16>, args);  // HParams' check allows no more
   }
   return c.Launched();
 }

@@ -1,6 +1,7 @@
 // spec/model.md 4.1: three small mixes of the streams (pre, post, comb) and the collapsed input of a sublayer.
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/hc_pre.h"
 #include "cuda/hc_sinkhorn.cuh"
@@ -28,6 +29,8 @@ struct HcPreArgs {
 __global__ void __launch_bounds__(kNormThreads) HcPreKernel(const HcPreArgs a) {
   __shared__ NormShared shared;
   __shared__ float pre[kMostStreams], m[kMostStreams * kMostStreams];
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int thread = static_cast<int>(threadIdx.x), n = a.n, mix = 2 * n + n * n;
   const int64_t row = blockIdx.x, d = a.d;
   const float* const x = a.streams + row * n * d;
@@ -100,7 +103,7 @@ Status HcPreOf(const StepContext& c, const model::HcSite& site, float* collapsed
   args.post = c.Floats(plan::Slot::kPost), args.comb = c.Floats(plan::Slot::kComb);
   args.d = d, args.n = static_cast<int>(n), args.iters = c.hp.sinkhorn_iters;
   args.rms_eps = c.hp.rms_eps, args.hc_eps = c.hp.hc_eps;
-  HcPreKernel<<<static_cast<unsigned>(c.rows), kNormThreads, 0, c.stream>>>(args);
+  LaunchEarly(c, static_cast<unsigned>(c.rows), kNormThreads, 0, HcPreKernel, args);
   return c.Launched();
 }
 

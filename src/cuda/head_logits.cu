@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/launch.h"
 #include "cuda/product.h"
@@ -11,8 +12,9 @@ constexpr int kThreads = 256;
 
 // Grid: wanted rows x columns.
 __global__ void __launch_bounds__(kThreads)
-    GatherRowsKernel(const float* __restrict__ x, const int32_t* __restrict__ rows, int64_t d,
-                     float* __restrict__ out) {
+    GatherRowsKernel(const float* x, const int32_t* rows, int64_t d, float* out) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i < d) out[int64_t{blockIdx.x} * d + i] = x[rows[blockIdx.x] * d + i];
 }
@@ -27,7 +29,7 @@ Status HeadLogits(const StepContext& c) {
     float* const gathered = c.scratch.Take<float>(c.wanted * d);
     if (gathered == nullptr) return NoScratch(c);
     const dim3 grid(static_cast<unsigned>(c.wanted), Blocks(d, kThreads));
-    GatherRowsKernel<<<grid, kThreads, 0, c.stream>>>(x, c.batch.wanted, d, gathered);
+    LaunchEarly(c, grid, kThreads, 0, GatherRowsKernel, x, c.batch.wanted, d, gathered);
     if (Status s = c.Launched("gathering rows"); !s.ok()) return s;
     x = gathered;
   }

@@ -9,9 +9,10 @@ namespace {
 
 // A block a row of n streams. `copy`: null, or a second place for the rows.
 __global__ void __launch_bounds__(kNormThreads)
-    HeadNormKernel(const float* __restrict__ in, const float* __restrict__ w, float eps, int64_t d, int n,
-                   float* __restrict__ out, float* __restrict__ copy) {
+    HeadNormKernel(const float* in, const float* __restrict__ w, float eps, int64_t d, int n, float* out,
+                   float* copy) {
   __shared__ NormShared shared;
+  LetNextLaunchBegin();
   const float* const x = in + int64_t{blockIdx.x} * n * d;
   const int64_t at = int64_t{blockIdx.x} * d;
   const auto mean = [&](int64_t k) {
@@ -30,9 +31,10 @@ __global__ void __launch_bounds__(kNormThreads)
 Status HeadNorm(const StepContext& c) {
   const bool trunk = c.pass == plan::Pass::kTrunk;
   const model::Vector w = trunk ? c.weights.output_norm : c.weights.nextn[0].shared_head_norm;
-  HeadNormKernel<<<static_cast<unsigned>(c.rows), kNormThreads, 0, c.stream>>>(
-      c.Floats(trunk ? plan::Slot::kStreams : plan::Slot::kResidual), c.On(w), c.hp.rms_eps, c.hp.hidden,
-      trunk ? static_cast<int>(c.hp.hc_mult) : 1, c.Floats(plan::Slot::kFinal), c.batch.final_out);
+  LaunchEarly(c, static_cast<unsigned>(c.rows), kNormThreads, 0, HeadNormKernel,
+              c.Floats(trunk ? plan::Slot::kStreams : plan::Slot::kResidual), c.On(w), c.hp.rms_eps,
+              c.hp.hidden, trunk ? static_cast<int>(c.hp.hc_mult) : 1, c.Floats(plan::Slot::kFinal),
+              c.batch.final_out);
   return c.Launched();
 }
 

@@ -1,6 +1,7 @@
 // spec/model.md 8.2, step 4: experts in ascending id, then the shared one.
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/launch.h"
 
@@ -18,6 +19,8 @@ struct MoeCombineArgs {
 
 // Grid: rows x columns.
 __global__ void __launch_bounds__(kThreads) MoeCombineKernel(const MoeCombineArgs a) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x, row = blockIdx.x;
   if (i >= a.d) return;
   const float* const y = a.expert_out + row * a.used * a.d + i;
@@ -39,7 +42,7 @@ Status MoeCombine(const StepContext& c) {
                             c.hp.hidden,
                             static_cast<int>(c.hp.experts_used)};
   const dim3 grid(static_cast<unsigned>(c.rows), Blocks(args.d, kThreads));
-  MoeCombineKernel<<<grid, kThreads, 0, c.stream>>>(args);
+  LaunchEarly(c, grid, kThreads, 0, MoeCombineKernel, args);
   return c.Launched();
 }
 

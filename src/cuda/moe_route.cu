@@ -88,6 +88,8 @@ __device__ void Choose(const RouteArgs& a, const RouteRow& row, int64_t r, int l
 
 // A warp a row, from logits that are there.
 __global__ void __launch_bounds__(32 * kWarpsOfMany) ChooseKernel(const RouteArgs a) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t r = int64_t{blockIdx.x} * kWarpsOfMany + threadIdx.x / 32;
   if (r >= a.rows) return;
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__(32 * kTurnWarps * kX)
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ bool last;
   auto* const bias = reinterpret_cast<float*>(shared + bias_at);
+  LetNextLaunchBegin();
   FetchRow(bias, a.bias, a.experts, (a.experts + 3) / 4 * 4, 0.0f);
   FewRowsProduct<T, kX>(p, block_rows, tile, shared);
   __threadfence();  // this thread's logits before the block's arrival
@@ -134,8 +137,8 @@ void RunRoute(const StepContext& c, const FloatArgs& p, const FewRowsCut& cut, i
   const auto kernel = RouteKernel<T, kX>;
   const int bytes = bias_at + (a.experts + 3) / 4 * 16;
   if (!AllowShared(kernel, bytes)) return;
-  kernel<<<cut.grid, static_cast<unsigned>(cut.threads), static_cast<size_t>(bytes), c.stream>>>(
-      p, cut.block_rows, cut.tile, a, bias_at, c.batch.arrived);
+  LaunchEarly(c, cut.grid, cut.threads, static_cast<size_t>(bytes), kernel, p, cut.block_rows, cut.tile, a,
+              bias_at, c.batch.arrived);
 }
 
 // False: not for this router or so many rows.
@@ -182,14 +185,27 @@ Status MoeRoute(const StepContext& c) {
                  c.hp.router_eps,
                  c.hp.norm_topk};
   const Matrix w = c.On(moe.router);
-  const FloatArgs product{w.data, w.slice_bytes, w.rows, w.columns,          w.scales, x, d,
-                          logits, experts,       c.rows, Pairs::Kind::kSame, nullptr,  1, 1};
+  const FloatArgs product{w.data,
+                          w.slice_bytes,
+                          w.rows,
+                          w.columns,
+                          w.scales,
+                          x,
+                          d,
+                          logits,
+                          experts,
+                          c.rows,
+                          Pairs::Kind::kSame,
+                          nullptr,
+                          1,
+                          1,
+                          c.device.major >= 9};
   if (RunFused(c, w, product, args)) return c.Launched();
 
   if (Status s = Operand(c, x, d, c.rows, d).Times(moe.router, logits, experts); !s.ok()) return s;
   args.memory = c.scratch.Take<std::byte>(c.rows * args.row_bytes);
   if (args.memory == nullptr) return NoScratch(c);
-  ChooseKernel<<<Blocks(c.rows, kWarpsOfMany), 32 * kWarpsOfMany, 0, c.stream>>>(args);
+  LaunchEarly(c, Blocks(c.rows, kWarpsOfMany), 32 * kWarpsOfMany, 0, ChooseKernel, args);
   return c.Launched();
 }
 

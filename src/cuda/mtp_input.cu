@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kNormThreads)
     JoinKernel(const float* hidden, const float* __restrict__ enorm, const float* __restrict__ hnorm,
                float eps, int64_t d, float* joined) {
   __shared__ NormShared shared;
+  LetNextLaunchBegin();
   const int64_t row = blockIdx.x;
   const bool second = blockIdx.y == 1;
   float* const out = joined + row * 2 * d + (second ? d : 0);
@@ -32,8 +33,8 @@ Status MtpInput(const StepContext& c) {
   if (joined == nullptr) return NoScratch(c);
   if (Status s = DecodeRows(c, c.weights.embedding, joined, 2 * d); !s.ok()) return s;
   const dim3 grid(static_cast<unsigned>(c.rows), 2);
-  JoinKernel<<<grid, kNormThreads, 0, c.stream>>>(c.batch.hidden_in, c.On(w.enorm), c.On(w.hnorm),
-                                                  c.hp.rms_eps, d, joined);
+  LaunchEarly(c, grid, kNormThreads, 0, JoinKernel, c.batch.hidden_in, c.On(w.enorm), c.On(w.hnorm),
+              c.hp.rms_eps, d, joined);
   if (Status s = c.Launched("norms of its two halves"); !s.ok()) return s;
   Operand x(c, joined, 2 * d, c.rows, 2 * d);
   return x.Times(w.eh_proj, c.Floats(plan::Slot::kResidual), d);

@@ -9,6 +9,7 @@ namespace {
 __global__ void __launch_bounds__(kNormThreads)
     RmsNormRowsKernel(const float* in, const float* __restrict__ w, float eps, float* out, int64_t n) {
   __shared__ NormShared shared;
+  LetNextLaunchBegin();
   const float* const from = in + int64_t{blockIdx.x} * n;
   float* const to = out + int64_t{blockIdx.x} * n;
   RmsNorm(
@@ -19,7 +20,7 @@ __global__ void __launch_bounds__(kNormThreads)
 
 Status RmsNormRows(const StepContext& c, const float* in, model::Vector w, float eps, float* out,
                    int64_t rows, int64_t n) {
-  RmsNormRowsKernel<<<static_cast<unsigned>(rows), kNormThreads, 0, c.stream>>>(in, c.On(w), eps, out, n);
+  LaunchEarly(c, static_cast<unsigned>(rows), kNormThreads, 0, RmsNormRowsKernel, in, c.On(w), eps, out, n);
   return c.Launched("the norm");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "cuda/async.cuh"
 #include "cuda/math.cuh"
 
 namespace glint::cuda {
@@ -85,19 +86,21 @@ __device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
 }
 
 // store(k, (load(k) * r) * w[k]) for a row of n. In place is allowed: a thread stores what it alone loads.
+// Waits for the launches before, and asks for w before that.
 template <class Load, class Store>
 __device__ inline void RmsNorm(NormShared& shared, int64_t n, float eps, const float* __restrict__ w,
                                Load&& load, Store&& store) {
   const int thread = static_cast<int>(threadIdx.x);
   float held[kNormHeld], weight[kNormHeld];
   const bool all_held = n <= kNormChunk;
-  if (all_held) {  // on their way while the sum is taken
+  if (all_held) {  // on their way while the launches before end and the sum is taken
 #pragma unroll
     for (int i = 0; i < kNormHeld; ++i) {
       const int k = i * kNormThreads + thread;
       weight[i] = k < n ? w[k] : 0.0f;
     }
   }
+  WaitForLaunchesBefore();
   const float r = InverseRms(SumOfSquares(shared, n, held, load), n, eps);
   if (all_held) {
 #pragma unroll

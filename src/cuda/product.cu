@@ -26,6 +26,7 @@ struct RoundArgs {
 // A warp rounds one block of 32 columns: n = 256 high + low with signed bytes, one scale, and the sums of each 16 digits.
 __global__ void __launch_bounds__(kThreads) RoundKernel(const RoundArgs p) {
   LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t block = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, row = blockIdx.y;
   if (block >= p.x_blocks) return;
@@ -72,7 +73,7 @@ Status Operand::Round() {
                          scales_ + first * blocks,
                          sums_ + first * blocks * 2};
     const dim3 grid(static_cast<unsigned>(CeilDiv(blocks, kWarps)), static_cast<unsigned>(rows));
-    RoundKernel<<<grid, kThreads, 0, c_.stream>>>(args);
+    LaunchEarly(c_, grid, kThreads, 0, RoundKernel, args);
   }
   return c_.Launched("rounding of activations");
 }
@@ -82,9 +83,11 @@ Status Operand::Times(const model::Matrix& w, float* y, int64_t y_stride, Pairs 
 }
 
 Status Operand::Floats(const Matrix& w, const Target& target, const Pairs& pairs, int64_t out_rows) {
-  const FloatArgs args{
-      w.data,   w.slice_bytes,   w.rows,   w.columns,  w.scales,  x_ + target.x_column, x_stride_,
-      target.y, target.y_stride, out_rows, pairs.kind, pairs.ids, pairs.per_row,        w.slices};
+  const FloatArgs args{w.data,        w.slice_bytes, w.rows,
+                       w.columns,     w.scales,      x_ + target.x_column,
+                       x_stride_,     target.y,      target.y_stride,
+                       out_rows,      pairs.kind,    pairs.ids,
+                       pairs.per_row, w.slices,      c_.device.major >= 9};
   LaunchFloatProduct(w.type, args, c_.stream);
   return c_.Launched();
 }

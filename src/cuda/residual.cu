@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
 #include "cuda/launch.h"
 
@@ -8,8 +9,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void __launch_bounds__(kThreads)
-    ResidualKernel(float* __restrict__ residual, const float* __restrict__ branch, int64_t n) {
+__global__ void __launch_bounds__(kThreads) ResidualKernel(float* residual, const float* branch, int64_t n) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < n) residual[i] += branch[i];
 }
@@ -18,8 +20,8 @@ __global__ void __launch_bounds__(kThreads)
 
 Status Residual(const StepContext& c) {
   const int64_t n = c.rows * c.hp.hidden;
-  ResidualKernel<<<Blocks(n, kThreads), kThreads, 0, c.stream>>>(c.Floats(plan::Slot::kResidual),
-                                                                 c.Floats(plan::Slot::kBranch), n);
+  LaunchEarly(c, Blocks(n, kThreads), kThreads, 0, ResidualKernel, c.Floats(plan::Slot::kResidual),
+              c.Floats(plan::Slot::kBranch), n);
   return c.Launched();
 }
 

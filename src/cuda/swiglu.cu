@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 #include "cuda/product.h"
@@ -14,6 +15,8 @@ constexpr int kThreads = 256;
 // gate, up and h may be the same memory, entry by entry.
 __global__ void __launch_bounds__(kThreads)
     SwiGluKernel(const float* gate, const float* up, float limit, float* h, int64_t n) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
   const float u = StdMin(StdMax(up[i], -limit), limit);
@@ -24,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
 
 Status SwiGlu(const StepContext& c, const float* gate, const float* up, float* h, int64_t n) {
   if (n <= 0) return {};
-  SwiGluKernel<<<Blocks(n, kThreads), kThreads, 0, c.stream>>>(gate, up, c.hp.swiglu_limit, h, n);
+  LaunchEarly(c, Blocks(n, kThreads), kThreads, 0, SwiGluKernel, gate, up, c.hp.swiglu_limit, h, n);
   return c.Launched();
 }
 
