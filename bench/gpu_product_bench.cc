@@ -55,9 +55,11 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
                             {},
                             nullptr,
                             scratch,
-                            nullptr,
                             context.device(),
-                            context.stream()};
+                            context.stream(),
+                            context.side(),
+                            nullptr,
+                            context.device().major >= 9};
   const float* const x = scratch.Take<float>(rows * columns);
   float* const y = scratch.Take<float>(rows * out);
   cuda::Operand operand(c, x, columns, rows, columns);

@@ -55,7 +55,7 @@ inline void LaunchEarly(bool can, dim3 grid, int threads, size_t shared, cudaStr
 template <class... Parameters, class... Arguments>
 inline void LaunchEarly(const StepContext& c, dim3 grid, int threads, size_t shared,
                         void (*kernel)(Parameters...), const Arguments&... arguments) {
-  LaunchEarly(c.device.major >= 9, grid, threads, shared, c.stream, kernel, arguments...);
+  LaunchEarly(c.early, grid, threads, shared, c.stream, kernel, arguments...);
 }
 
 }  // namespace glint::cuda

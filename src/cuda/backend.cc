@@ -6,7 +6,6 @@
 #include <list>
 
 #include "cuda/execution.h"
-#include "cuda/hc_fused.h"
 #include "cuda/limits.h"
 #include "cuda/status.h"
 
@@ -145,9 +144,10 @@ class Backend final : public plan::Backend {
                        static_cast<int64_t>(batch.segments.size()), static_cast<int64_t>(batch.wanted.size()),
                        batch.best != nullptr, batch.final_out != nullptr, batch.hidden_in != nullptr);
     if (!status.ok()) return status;
-    if (buffers_.bytes() < plan.buffers.total_bytes) {
+    const uint64_t bytes = PassBytes(device_, plan);
+    if (buffers_.bytes() < bytes) {
       buffers_ = {};
-      auto memory = DeviceMemory::Take(*device_.context, plan.buffers.total_bytes, "the buffers of a pass");
+      auto memory = DeviceMemory::Take(*device_.context, bytes, "the buffers of a pass");
       if (!memory.ok()) return memory.status();
       buffers_ = std::move(*memory);
       ++buffers_moves_;
@@ -247,15 +247,6 @@ class Backend final : public plan::Backend {
   std::list<Graph> graphs_;  // most recently used first
 };
 
-Result<DeviceMemory> TakeArrivals(const Context& context) {
-  constexpr auto kBytes = static_cast<uint64_t>(kMostFusedRows * kArrivalsOfRow) * sizeof(unsigned);
-  auto memory = DeviceMemory::Take(context, kBytes, "counters");
-  if (!memory.ok()) return memory;
-  Status status = Check(cudaMemsetAsync(memory->data(), 0, kBytes, context.stream()), "clearing counters");
-  if (!status.ok()) return status;
-  return memory;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<plan::Backend>> MakeBackend(const model::ModelData& model, int ordinal,
@@ -267,8 +258,6 @@ Result<std::unique_ptr<plan::Backend>> MakeBackend(const model::ModelData& model
   if (!weights.ok()) return weights.status();
   auto tables = DeviceTables::Load(*shared);
   if (!tables.ok()) return tables.status();
-  auto arrivals = TakeArrivals(*shared);
-  if (!arrivals.ok()) return arrivals.status();
   return std::unique_ptr<plan::Backend>(
       std::make_unique<Backend>(Device{model.hparams,
                                        model.weights,
@@ -276,7 +265,6 @@ Result<std::unique_ptr<plan::Backend>> MakeBackend(const model::ModelData& model
                                        std::move(shared),
                                        std::move(*weights),
                                        std::make_shared<const DeviceTables>(std::move(*tables)),
-                                       std::move(*arrivals),
                                        {},
                                        0}));
 }
@@ -287,17 +275,8 @@ Result<std::unique_ptr<plan::Backend>> ShareBackend(const model::ModelData& mode
   if (backend == nullptr) return Status(Code::kInternal, "weights of a backend that is not CUDA's");
   const Device& device = backend->device();
   if (Status status = device.context->Enter(); !status.ok()) return status;
-  auto arrivals = TakeArrivals(*device.context);
-  if (!arrivals.ok()) return arrivals.status();
-  return std::unique_ptr<plan::Backend>(std::make_unique<Backend>(Device{model.hparams,
-                                                                         model.weights,
-                                                                         options,
-                                                                         device.context,
-                                                                         device.on_device,
-                                                                         device.tables,
-                                                                         std::move(*arrivals),
-                                                                         {},
-                                                                         0}));
+  return std::unique_ptr<plan::Backend>(std::make_unique<Backend>(
+      Device{model.hparams, model.weights, options, device.context, device.on_device, device.tables, {}, 0}));
 }
 
 }  // namespace glint::cuda

@@ -19,6 +19,24 @@ Matrix StepContext::On(const model::Matrix& w) const {
   return matrix;
 }
 
+const Digits* StepContext::DigitsOf(const float* x, int64_t x_stride, int64_t columns) const {
+  if (digits == nullptr || x_stride != columns) return nullptr;
+  for (const plan::Slot slot : SlotDigits::kSlots) {
+    // A slot that this step does not name may share its bytes with one that it does.
+    const auto names = [&](const std::vector<plan::Slot>& slots) {
+      return std::find(slots.begin(), slots.end(), slot) != slots.end();
+    };
+    if (x == Floats(slot) && (names(step.in) || names(step.out))) return digits->Made(slot, columns);
+  }
+  return nullptr;
+}
+
+StepContext StepContext::Beside(Scratch& its_scratch) const {
+  return {hp,       weights,     on_device, tables,      step, pass,      layer,    rows,
+          segments, wanted,      capacity,  batch,       how,  conv_ring, raw_ring, places,
+          buffers,  its_scratch, device,    side.stream, {},   digits,    false};
+}
+
 const float* StepContext::On(model::Vector v) const { return on_device.Find(v); }
 
 Status StepContext::Launched(std::string_view what) const {
@@ -30,9 +48,7 @@ Status StepContext::Launched(std::string_view what) const {
 
 uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) {
   // What Operand takes for its digits, their scales and their sums.
-  const auto digits = [](int64_t n, int64_t columns) {
-    return n * ((columns + 255) / 256 * 8) * (64 + 4 + 8);
-  };
+  const auto digits = [](int64_t n, int64_t columns) { return Digits::Bytes(n, columns); };
   const auto floats = [](int64_t n) { return n * int64_t{sizeof(float)}; };
   const int64_t d = hp.hidden, streams = hp.hc_mult * d, rank = hp.kda_head_dim,
                 pairs = rows * hp.experts_used;
@@ -52,10 +68,13 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
       digits(rows, std::max(hp.dense_ffn, hp.shared_ffn)),          // ffn.down, moe.shared_down
       of_x + rows * RouteRowBytes(hp.experts, hp.experts_used),     // moe.route
       grouped + of_x + floats(pairs * hp.expert_ffn),               // moe.gate_up
-      grouped + digits(pairs, hp.expert_ffn),                       // moe.down
-      floats(rows * d) + of_x,                                      // head.logits
-      BestKeys(rows) * int64_t{sizeof(uint64_t)},                   // the best logits, after it
-      floats(rows * 2 * d) + digits(rows, 2 * d),                   // mtp.input
+      2 * of_x + digits(rows, hp.shared_ffn) + floats(rows * hp.shared_ffn) +
+          rows * RouteRowBytes(hp.experts, hp.experts_used) + 2 * grouped + floats(pairs * hp.expert_ffn) +
+          of_x + digits(pairs, hp.expert_ffn),     // moe.beside
+      grouped + digits(pairs, hp.expert_ffn),      // moe.down
+      floats(rows * d) + of_x,                     // head.logits
+      BestKeys(rows) * int64_t{sizeof(uint64_t)},  // the best logits, after it
+      floats(rows * 2 * d) + digits(rows, 2 * d),  // mtp.input
   });
   constexpr int64_t kAreas = 16, kAlignment = 256;
   return static_cast<uint64_t>(most + kAreas * kAlignment);
@@ -131,6 +150,7 @@ StageFunction Canonical(plan::Stage stage) {
 StageFunction Replacement(const plan::Lever& lever) {
   if (lever.name == "hc.fused") return HcFused;
   if (lever.name == "hc.block") return HcBlock;
+  if (lever.name == "moe.beside") return MoeBeside;
   return nullptr;
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "cuda/devices.h"
+#include "cuda/digits.h"
 #include "cuda/matrix.h"
 #include "model/glm_flash/hparams.h"
 #include "model/glm_flash/weights.h"
@@ -104,10 +105,11 @@ struct StepContext {
   std::span<const plan::BufferLayout::Place> places;
   std::byte* buffers;  // device memory
   Scratch& scratch;
-  // [kMostFusedRows * kArrivalsOfRow] (cuda/hc_fused.h) counters in device memory, all zero between steps.
-  unsigned* arrivals;
   const DeviceInfo& device;
   cudaStream_t stream;
+  Side side;
+  SlotDigits* digits = nullptr;  // or null: none are kept
+  bool early = false;            // launches may begin before those before them have ended (cuda/async.cuh)
 
   float* Floats(plan::Slot slot) const {
     return reinterpret_cast<float*>(buffers + places[static_cast<size_t>(slot)].offset);
@@ -115,6 +117,12 @@ struct StepContext {
   int32_t* Ints(plan::Slot slot) const {
     return reinterpret_cast<int32_t*>(buffers + places[static_cast<size_t>(slot)].offset);
   }
+  // The slot's digits, for the kernel of this step that writes the slot; none where they are not kept.
+  Digits MakeDigits(plan::Slot slot) const { return digits == nullptr ? Digits{} : digits->Make(slot); }
+  // Those of the rows at x, if it is a slot of this step whose digits are made; else null.
+  const Digits* DigitsOf(const float* x, int64_t x_stride, int64_t columns) const;
+  // This step on the side stream.
+  StepContext Beside(Scratch& its_scratch) const;
   int layer_index() const { return step.layer; }
   Matrix On(const model::Matrix& w) const;  // its device twin
   const float* On(model::Vector v) const;
@@ -159,6 +167,7 @@ StageFunction Canonical(plan::Stage stage);
 // Levers that replace stages.
 Status HcFused(const StepContext& c);  // hc.pre and the norm behind it
 Status HcBlock(const StepContext& c);  // and the hc.post before them
+Status MoeBeside(const StepContext& c);
 
 // Null: no lever of the GPU's that replaces stages.
 StageFunction Replacement(const plan::Lever& lever);

@@ -36,23 +36,33 @@ Result<Context> Context::Create(int ordinal) {
     return Status(Code::kNotFound, fmt::format("no GPU {}: this machine has {}", ordinal, devices->size()));
   Context context((*devices)[static_cast<size_t>(ordinal)]);
   if (Status s = context.Enter(); !s.ok()) return s;
-  if (Status s =
-          Check(cudaStreamCreateWithFlags(&context.stream_, cudaStreamNonBlocking), "creating a stream");
-      !s.ok())
-    return s;
+  for (cudaStream_t* stream : {&context.stream_, &context.side_.stream}) {
+    Status s = Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "creating a stream");
+    if (!s.ok()) return s;
+  }
+  for (cudaEvent_t* event : {&context.side_.forked, &context.side_.joined}) {
+    Status s = Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
+    if (!s.ok()) return s;
+  }
   return context;
 }
 
 Context::Context(Context&& other) noexcept
-    : device_(std::move(other.device_)), stream_(std::exchange(other.stream_, nullptr)) {}
+    : device_(std::move(other.device_)),
+      stream_(std::exchange(other.stream_, nullptr)),
+      side_(std::exchange(other.side_, {})) {}
 
 Context& Context::operator=(Context&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(stream_, other.stream_);
+  std::swap(side_, other.side_);
   return *this;
 }
 
 Context::~Context() {
+  if (side_.forked) cudaEventDestroy(side_.forked);
+  if (side_.joined) cudaEventDestroy(side_.joined);
+  if (side_.stream) cudaStreamDestroy(side_.stream);
   if (stream_) cudaStreamDestroy(stream_);
 }
 
@@ -61,8 +71,9 @@ Status Context::Enter() const {
 }
 
 Status Context::Wait() const {
-  return Check(cudaStreamSynchronize(stream_),
-               fmt::format("waiting for GPU {} ({})", device_.ordinal, device_.name));
+  cudaError_t error = cudaStreamSynchronize(side_.stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
+  return Check(error, fmt::format("waiting for GPU {} ({})", device_.ordinal, device_.name));
 }
 
 }  // namespace glint::cuda

@@ -22,7 +22,13 @@ struct DeviceInfo {
 // Empty where there is no GPU or no driver: that is no error. kDevice: there is one and it does not answer.
 Result<std::vector<DeviceInfo>> ListDevices();
 
-// A GPU with a stream of its own. Nothing in this backend is global: whoever works on a device holds its
+// A second stream, for work of a step that goes beside that on the first, and the events that order the two.
+struct Side {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t forked = nullptr, joined = nullptr;
+};
+
+// A GPU with streams of its own. Nothing in this backend is global: whoever works on a device holds its
 // context, and a process may hold several, of one device or of different ones. Threads: one caller at a time.
 class Context {
  public:
@@ -34,15 +40,17 @@ class Context {
 
   const DeviceInfo& device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
+  const Side& side() const { return side_; }
   // Makes the device the calling thread's current one, which allocations and launches need.
   Status Enter() const;
-  // Waits for all work on the stream; reports what any of it did wrong.
+  // Waits for all work on the streams; reports what any of it did wrong.
   Status Wait() const;
 
  private:
   explicit Context(DeviceInfo device) : device_(std::move(device)) {}
   DeviceInfo device_;
   cudaStream_t stream_ = nullptr;
+  Side side_;
 };
 
 }  // namespace glint::cuda

@@ -144,15 +144,24 @@ Status ReserveScratch(Device& device, const Plan& plan, const Batch& batch) {
   return {};
 }
 
+uint64_t PassBytes(const Device& device, const Plan& plan) {
+  return plan.buffers.total_bytes + SlotDigits::Bytes(device.hp, plan.max_rows);
+}
+
 PassRunner::PassRunner(Device& device, const Plan& plan, const Batch& batch, const DeviceBatch& on_device,
                        std::byte* buffers)
-    : device_(device), plan_(plan), batch_(batch), on_device_(on_device), buffers_(buffers) {
+    : device_(device),
+      plan_(plan),
+      batch_(batch),
+      on_device_(on_device),
+      buffers_(buffers),
+      digits_(device.hp, plan.max_rows, buffers + plan.buffers.total_bytes) {
   for (const plan::Segment& s : batch.segments) capacity_ = std::max(capacity_, s.state->capacity());
 }
 
 Status PassRunner::Start() {
   if (!device_.options.poison) return {};
-  return Check(cudaMemsetAsync(buffers_, 0xff, plan_.buffers.total_bytes, device_.context->stream()),
+  return Check(cudaMemsetAsync(buffers_, 0xff, PassBytes(device_, plan_), device_.context->stream()),
                "poisoning the buffers");
 }
 
@@ -160,6 +169,7 @@ Status PassRunner::Run(const Step& step) {
   if (device_.options.poison) {
     if (Status status = Poison(step); !status.ok()) return status;
   }
+  for (const Slot slot : step.out) digits_.Forget(slot);
   How how;
   for (const plan::Lever* m : step.modifiers) how.tensor_cores = how.tensor_cores || m->name == "mma";
   Scratch scratch(device_.scratch.data(), device_.scratch.bytes());
@@ -182,9 +192,11 @@ Status PassRunner::Run(const Step& step) {
                             plan_.buffers.places,
                             buffers_,
                             scratch,
-                            reinterpret_cast<unsigned*>(device_.arrivals.data()),
                             device_.context->device(),
-                            device_.context->stream()};
+                            device_.context->stream(),
+                            device_.context->side(),
+                            &digits_,
+                            device_.context->device().major >= 9};
   return step.lever != nullptr ? Replacement(*step.lever)(context) : Canonical(step.stage)(context);
 }
 
@@ -275,6 +287,7 @@ class Execution final : public plan::Execution {
   Status Write(Slot slot, const void* in) override {
     void* to = runner_.Find(slot);
     if (to == nullptr) return Missing(slot);
+    runner_.Forget(slot);
     return CopyNow(*device_.context, to, in, runner_.BytesOf(slot), cudaMemcpyHostToDevice, "writing a slot");
   }
 
@@ -286,6 +299,7 @@ class Execution final : public plan::Execution {
     const void* source = other->runner_.Find(slot);
     void* to = runner_.Find(slot);
     if (source == nullptr || to == nullptr) return Missing(slot);
+    runner_.Forget(slot);
     return CopyNow(*device_.context, to, source, runner_.BytesOf(slot), cudaMemcpyDeviceToDevice,
                    "copying a slot");
   }
@@ -327,7 +341,7 @@ Result<std::unique_ptr<plan::Execution>> BeginExecution(Device& device, const Pl
                                        batch.final_out != nullptr, batch.hidden_in != nullptr);
   if (status.ok()) status = batch_memory.Fill(device, batch);
   if (!status.ok()) return status;
-  auto buffers = DeviceMemory::Take(*device.context, plan.buffers.total_bytes, "the buffers of a pass");
+  auto buffers = DeviceMemory::Take(*device.context, PassBytes(device, plan), "the buffers of a pass");
   if (!buffers.ok()) return buffers.status();
   auto execution =
       std::make_unique<Execution>(device, plan, batch, std::move(batch_memory), std::move(*buffers));

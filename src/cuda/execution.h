@@ -5,6 +5,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/context.h"
+#include "cuda/digits.h"
 #include "cuda/memory.h"
 #include "cuda/state.h"
 #include "cuda/tables.h"
@@ -20,7 +21,6 @@ struct Device {
   std::shared_ptr<const Context> context;
   std::shared_ptr<const DeviceWeights> on_device;
   std::shared_ptr<const DeviceTables> tables;
-  DeviceMemory arrivals;       // StepContext::arrivals
   DeviceMemory scratch;        // grows to what the largest plan so far wants
   uint64_t scratch_moves = 0;  // how often its address changed
 };
@@ -54,7 +54,10 @@ Status CheckPass(const Device& device, const plan::Plan& plan, const plan::Batch
 // Scratch for the plan's widest step over the batch's sequences.
 Status ReserveScratch(Device& device, const plan::Plan& plan, const plan::Batch& batch);
 
-// A checked pass over buffers that are the caller's: plan.buffers.total_bytes of device memory. All references must outlive it.
+// What a pass's buffers take, with the digits of its slots behind them.
+uint64_t PassBytes(const Device& device, const plan::Plan& plan);
+
+// A checked pass over buffers that are the caller's: PassBytes of device memory. All references must outlive it.
 class PassRunner {
  public:
   PassRunner(Device& device, const plan::Plan& plan, const plan::Batch& batch, const DeviceBatch& on_device,
@@ -65,6 +68,8 @@ class PassRunner {
   Status Run(const plan::Step& step);
   // Where the slot lies in device memory; null if the plan has none.
   void* Find(plan::Slot slot) const;
+  // Somebody else is about to write the slot.
+  void Forget(plan::Slot slot) { digits_.Forget(slot); }
   // Rows of the slot there: logits have but the wanted ones.
   int64_t RowsOf(plan::Slot slot) const;
   int64_t BytesOf(plan::Slot slot) const { return 4 * RowsOf(slot) * plan::Width(slot, device_.hp); }
@@ -82,6 +87,7 @@ class PassRunner {
   const plan::Batch& batch_;
   const DeviceBatch& on_device_;
   std::byte* const buffers_;
+  SlotDigits digits_;
   int64_t capacity_ = 0;
 };
 

@@ -4,7 +4,7 @@
 namespace glint::cuda {
 
 Status FfnGateUp(const StepContext& c) {
-  return GateUp(c, c.layer->dense.gate, c.layer->dense.up, c.Floats(plan::Slot::kFfnHidden));
+  return GateUp(c, c.layer->dense.gate, c.layer->dense.up, plan::Slot::kFfnHidden);
 }
 
 }  // namespace glint::cuda

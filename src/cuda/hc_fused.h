@@ -6,7 +6,5 @@ namespace glint::cuda {
 
 // Rows of a batch that the levers are laid for: blocks of one wave of the GPU.
 constexpr int64_t kMostFusedRows = 8;
-// Counters of a row (StepContext::arrivals): one for the row, one for each 1,024 columns of D.
-constexpr int64_t kArrivalsOfRow = 8;
 
 }  // namespace glint::cuda

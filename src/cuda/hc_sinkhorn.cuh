@@ -7,6 +7,21 @@
 
 namespace glint::cuda {
 
+__device__ inline float Reciprocal(float x) {  // to a unit of the last place or so
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// v / s, correctly rounded like the operator, whose way it goes without asking whether anything might over- or underflow: for v and s
+// between 2^-100 and 2^100, or NaN.
+__device__ inline float DivideModerate(float v, float s) {
+  float r = Reciprocal(s);
+  r = fmaf(r, fmaf(-s, r, 1.0f), r);
+  float q = v * r;
+  q = fmaf(r, fmaf(-s, q, v), q);
+  return fmaf(r, fmaf(-s, q, v), q);
+}
+
 // Four streams: lane 4 j + h (and again 16 above) passes the logit of m[j][h] and gets the entry; sums come by shuffles.
 __device__ inline float SinkhornOfFour(float v, int64_t iters, float eps) {
   constexpr unsigned kWarp = 0xffffffffu;
@@ -24,6 +39,15 @@ __device__ inline float SinkhornOfFour(float v, int64_t iters, float eps) {
   v = Exp(v - top);
   v = v / sum_of(row, 1) + eps;
   v = v / (sum_of(column, 4) + eps);
+  // No entry falls below 2^-80: the permanent, at first some eps^4 or more, grows in every step by the inverse of the sums' product and
+  // never passes 1, which is too little for sums near 4 in many steps.
+  if (eps >= 1e-6f && iters <= 20) {
+    for (int64_t i = 1; i < iters; ++i) {
+      v = DivideModerate(v, sum_of(row, 1) + eps);
+      v = DivideModerate(v, sum_of(column, 4) + eps);
+    }
+    return v;
+  }
   for (int64_t i = 1; i < iters; ++i) {
     v = v / (sum_of(row, 1) + eps);
     v = v / (sum_of(column, 4) + eps);

@@ -31,12 +31,18 @@ std::vector<Lever> MakeLevers() {
     lever.across_layers = true;
     return lever;
   };
+  Lever beside = around("moe.beside",
+                        {Stage::kMoeRoute, Stage::kMoeGateUp, Stage::kMoeDown, Stage::kMoeSharedGateUp,
+                         Stage::kMoeSharedDown, Stage::kMoeCombine},
+                        {}, "the shared expert on a second stream beside the routed ones, for up to 8 rows");
+  beside.keeps_inside = true;
   return {
       around("hc.block", {Stage::kHcPost, Stage::kHcPre, Stage::kFfnNorm},
              {Stage::kHcPost, Stage::kHcPre, Stage::kAttnNorm},
              "all that lies between two sublayers in one launch, for up to 8 rows"),
       around("hc.fused", {Stage::kHcPre, Stage::kAttnNorm}, {Stage::kHcPre, Stage::kFfnNorm},
              "hc.pre and the norm behind it in one launch, for up to 8 rows"),
+      beside,
       modifier("mma", plan::ProductStages(), "integer block products on int8 tensor cores"),
       modifier("graph", plan::AllStages(),
                "the launches of a pass of up to 8 rows captured once and replayed"),

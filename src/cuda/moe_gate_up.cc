@@ -15,7 +15,7 @@ Status MoeGateUp(const StepContext& c) {
   Operand x(c, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.hp.hidden);
   if (Status s = x.TimesAll({{&w.gate, gate, width}, {&w.up, hidden, width}}, chosen, pairs); !s.ok())
     return s;
-  return SwiGlu(c, gate, hidden, hidden, pairs * width);
+  return SwiGlu(c, gate, hidden, plan::Slot::kMoeHidden, pairs, width);
 }
 
 }  // namespace glint::cuda

@@ -185,21 +185,9 @@ Status MoeRoute(const StepContext& c) {
                  c.hp.router_eps,
                  c.hp.norm_topk};
   const Matrix w = c.On(moe.router);
-  const FloatArgs product{w.data,
-                          w.slice_bytes,
-                          w.rows,
-                          w.columns,
-                          w.scales,
-                          x,
-                          d,
-                          logits,
-                          experts,
-                          c.rows,
-                          Pairs::Kind::kSame,
-                          nullptr,
-                          1,
-                          1,
-                          c.device.major >= 9};
+  const FloatArgs product{w.data, w.slice_bytes, w.rows, w.columns,          w.scales, x, d,
+                          logits, experts,       c.rows, Pairs::Kind::kSame, nullptr,  1, 1,
+                          c.early};
   if (RunFused(c, w, product, args)) return c.Launched();
 
   if (Status s = Operand(c, x, d, c.rows, d).Times(moe.router, logits, experts); !s.ok()) return s;

@@ -4,7 +4,7 @@
 namespace glint::cuda {
 
 Status MoeSharedGateUp(const StepContext& c) {
-  return GateUp(c, c.layer->moe.shared_gate, c.layer->moe.shared_up, c.Floats(plan::Slot::kSharedHidden));
+  return GateUp(c, c.layer->moe.shared_gate, c.layer->moe.shared_up, plan::Slot::kSharedHidden);
 }
 
 }  // namespace glint::cuda

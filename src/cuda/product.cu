@@ -17,28 +17,19 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 struct RoundArgs {
   const float* x;
-  int64_t x_stride, columns, x_blocks;
-  int8_t* digits;
-  float* scales;
-  int32_t* sums;
+  int64_t x_stride, columns;
+  Digits to;
 };
 
-// A warp rounds one block of 32 columns: n = 256 high + low with signed bytes, one scale, and the sums of each 16 digits.
+// A warp rounds one block of 32 columns.
 __global__ void __launch_bounds__(kThreads) RoundKernel(const RoundArgs p) {
   LetNextLaunchBegin();
   WaitForLaunchesBefore();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t block = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, row = blockIdx.y;
-  if (block >= p.x_blocks) return;
+  if (block >= p.to.blocks) return;
   const int64_t column = block * 32 + lane;
-  const float x = column < p.columns ? p.x[row * p.x_stride + column] : 0.0f;
-  const Rounded rounded = RoundBlock(x);
-  const int sum = DigitSum(rounded.digit);
-  const int64_t at = row * p.x_blocks + block;
-  p.digits[at * 64 + lane] = rounded.High();
-  p.digits[at * 64 + 32 + lane] = rounded.Low();
-  if (lane == 0) p.scales[at] = rounded.scale;
-  if (lane % 16 == 0) p.sums[at * 2 + lane / 16] = sum;
+  StoreRounded(p.to, row, block, lane, column < p.columns ? p.x[row * p.x_stride + column] : 0.0f);
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -57,21 +48,21 @@ const FormatLaunches* FindLaunches(quant::Type type) {
 }
 
 Status Operand::Round() {
-  const int64_t blocks = CeilDiv(columns_, 32 * 8) * 8;
-  x_blocks_ = blocks;
-  digits_ = c_.scratch.Take<int8_t>(rows_ * blocks * 64);
-  scales_ = c_.scratch.Take<float>(rows_ * blocks);
-  sums_ = c_.scratch.Take<int32_t>(rows_ * blocks * 2);
-  if (sums_ == nullptr) return NoScratch(c_);
+  if (const Digits* const made = c_.DigitsOf(x_, x_stride_, columns_); made != nullptr) {
+    digits_ = *made;
+    return {};
+  }
+  auto* const memory = c_.scratch.Take<std::byte>(Digits::Bytes(rows_, columns_));
+  if (memory == nullptr) return NoScratch(c_);
+  digits_ = Digits::At(memory, rows_, columns_);
+  const int64_t blocks = digits_.blocks;
   for (int64_t first = 0; first < rows_; first += 65535) {
     const int64_t rows = rows_ - first < 65535 ? rows_ - first : 65535;
     const RoundArgs args{x_ + first * x_stride_,
                          x_stride_,
                          columns_,
-                         blocks,
-                         digits_ + first * blocks * 64,
-                         scales_ + first * blocks,
-                         sums_ + first * blocks * 2};
+                         {digits_.digits + first * blocks * 64, digits_.scales + first * blocks,
+                          digits_.sums + first * blocks * 2, blocks}};
     const dim3 grid(static_cast<unsigned>(CeilDiv(blocks, kWarps)), static_cast<unsigned>(rows));
     LaunchEarly(c_, grid, kThreads, 0, RoundKernel, args);
   }
@@ -83,11 +74,10 @@ Status Operand::Times(const model::Matrix& w, float* y, int64_t y_stride, Pairs 
 }
 
 Status Operand::Floats(const Matrix& w, const Target& target, const Pairs& pairs, int64_t out_rows) {
-  const FloatArgs args{w.data,        w.slice_bytes, w.rows,
-                       w.columns,     w.scales,      x_ + target.x_column,
-                       x_stride_,     target.y,      target.y_stride,
-                       out_rows,      pairs.kind,    pairs.ids,
-                       pairs.per_row, w.slices,      c_.device.major >= 9};
+  const FloatArgs args{
+      w.data,        w.slice_bytes, w.rows,          w.columns, w.scales,   x_ + target.x_column,
+      x_stride_,     target.y,      target.y_stride, out_rows,  pairs.kind, pairs.ids,
+      pairs.per_row, w.slices,      c_.early};
   LaunchFloatProduct(w.type, args, c_.stream);
   return c_.Launched();
 }
@@ -128,7 +118,7 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
     }
     const TileLayout* const layout = FindTileLayout(w.type);
     if (FindLaunches(w.type) == nullptr || layout == nullptr) return NoKernels(w.type);
-    if (digits_ == nullptr) {
+    if (digits_.digits == nullptr) {
       if (Status status = Round(); !status.ok()) return status;
     }
     if (args.targets == kMostTargets || w.type != last.type || w.columns != last.columns ||
@@ -150,16 +140,16 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
       args.blocks = w.columns / 32;
       args.parts = static_cast<int32_t>(CeilDiv(w.columns, 1024));
       args.table = w.table;
-      args.digits = digits_;
-      args.x_scales = scales_;
-      args.sums = sums_;
-      args.x_blocks = x_blocks_;
+      args.digits = digits_.digits;
+      args.x_scales = digits_.scales;
+      args.sums = digits_.sums;
+      args.x_blocks = digits_.blocks;
       args.out_rows = out_rows;
       args.pairs = pairs.kind;
       args.ids = pairs.ids;
       args.per_row = pairs.per_row;
       args.slices = w.slices;
-      args.overlap = c_.device.major >= 9;
+      args.overlap = c_.early;
       last = w;
     }
     args.target[args.targets++] = {w.data,   w.slice_bytes,   w.rows,         w.scales,

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "cuda/context.h"
+#include "cuda/digits.h"
 
 namespace glint::cuda {
 
@@ -24,7 +25,7 @@ struct Pairs {
 };
 
 // Rows of activations in device memory that several matrices are applied to: rounded to digits once, when the first integer matrix
-// asks. Rows are x_stride floats apart.
+// asks, unless they are rows of a slot whose digits are there. Rows are x_stride floats apart.
 class Operand {
  public:
   // The digits come from c.scratch and live as long as the step.
@@ -50,12 +51,9 @@ class Operand {
   const StepContext& c_;
   const float* x_;
   int64_t x_stride_, rows_, columns_;
-  int64_t x_blocks_ = 0;      // blocks of a row, rounded up to 8
-  int8_t* digits_ = nullptr;  // [rows][blocks][2][32]: high bytes, then low ones
-  float* scales_ = nullptr;   // [rows][blocks]
+  Digits digits_;
   int32_t* order_ = nullptr;  // [pairs], then their number of groups
   PairGroup* pair_groups_ = nullptr;
-  int32_t* sums_ = nullptr;  // [rows][blocks][2]: digits of each 16 columns
 };
 
 // Row token of slice 0, decoded: out[r] = W[ids of the batch's rows][...], [rows][columns], out_stride floats apart.

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "cuda/digits.h"
+
 namespace glint::cuda {
 
 struct Rounded {
@@ -30,6 +32,17 @@ __device__ inline Rounded RoundBlock(float x) {
 __device__ inline int DigitSum(int digit) {
   for (int step = 8; step > 0; step /= 2) digit += __shfl_xor_sync(0xffffffffu, digit, step);
   return digit;
+}
+
+// A warp rounds block `block` of a row, column 32 block + lane a lane (zeros past the row's end), and stores its digits.
+__device__ inline void StoreRounded(const Digits& to, int64_t row, int64_t block, int lane, float x) {
+  const Rounded rounded = RoundBlock(x);
+  const int sum = DigitSum(rounded.digit);
+  const int64_t at = row * to.blocks + block;
+  to.digits[at * 64 + lane] = rounded.High();
+  to.digits[at * 64 + 32 + lane] = rounded.Low();
+  if (lane == 0) to.scales[at] = rounded.scale;
+  if (lane % 16 == 0) to.sums[at * 2 + lane / 16] = sum;
 }
 
 }  // namespace glint::cuda

@@ -6,11 +6,13 @@
 
 namespace glint::cuda {
 
-// h[i] = silu(min(gate[i], limit)) * min(max(up[i], -limit), limit) for n entries in device memory; h may be gate or up.
-Status SwiGlu(const StepContext& c, const float* gate, const float* up, float* h, int64_t n);
+// h[i] = silu(min(gate[i], limit)) * min(max(up[i], -limit), limit) for rows of `width` entries, h being the slot; up may be h. The
+// slot's digits are made as well where they are kept.
+Status SwiGlu(const StepContext& c, const float* gate, const float* up, plan::Slot slot, int64_t rows,
+              int64_t width);
 
-// Both products with the rows of x, then the activation. hidden [rows][gate.rows]. Scratch: rows * gate.rows floats beside
+// Both products with the rows of x, then the activation into the slot, [rows][gate.rows]. Scratch: rows * gate.rows floats beside
 // what the products take.
-Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, float* hidden);
+Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, plan::Slot slot);
 
 }  // namespace glint::cuda

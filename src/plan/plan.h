@@ -31,6 +31,7 @@ struct Lever {
   // kReplace: another run that it implements in the same way (a site's stages differ by a norm's name); empty: none.
   std::vector<Stage> or_covers = {};
   bool across_layers = false;  // kReplace: its runs may begin in one layer and end in the next
+  bool keeps_inside = false;   // kReplace: slots that only its own stages read have buffers as well
 
   bool Covers(Stage stage) const;  // in either run
 };

@@ -126,7 +126,7 @@ Status CheckChoice(const LeverChoice& choice, std::span<const Lever> levers) {
 }
 
 // Replaces the run of steps [first, first + count) by one step of the lever. Slots that nobody after the run
-// reads stay inside the lever and get no buffer.
+// reads stay inside the lever and get no buffer, unless it wants them.
 void Replace(std::vector<Step>& steps, size_t first, size_t count, const Lever& lever) {
   const auto read_later = [&](Slot slot) {
     for (size_t i = first + count; i < steps.size(); ++i) {
@@ -155,9 +155,11 @@ void Replace(std::vector<Step>& steps, size_t first, size_t count, const Lever& 
       fused.advances_state |= steps[i].advances_state;
       fused.weight_bytes += steps[i].weight_bytes;
     }
-    out.erase(std::remove_if(out.begin(), out.end(),
-                             [&](Slot slot) { return slot != Slot::kLogits && !read_later(slot); }),
-              out.end());
+    if (!lever.keeps_inside) {
+      out.erase(std::remove_if(out.begin(), out.end(),
+                               [&](Slot slot) { return slot != Slot::kLogits && !read_later(slot); }),
+                out.end());
+    }
     fused.in = std::move(in);
     fused.out = std::move(out);
   }

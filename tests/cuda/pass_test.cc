@@ -188,6 +188,8 @@ std::vector<Model> Models() {
       {"Tile", "tile", 60},
       {"TinyQ4K", "tiny,recipe=q4_k", 150},
       {"TinyQ8Iq3", "tiny,recipe=q8_0-iq3_xxs", 150},
+      {"TinyWidth1024", "tiny,hidden=1024,recipe=q4_k", 40},  // clusters of 4
+      {"TinyWidth2048", "tiny,hidden=2048,recipe=q8_0", 30},  // of 8
       {"Released", "glm-5.3-flash,layers=5,experts=12,vocab=2048,recipe=q8_0-iq3_xxs", 45},
   };
 }
@@ -273,8 +275,13 @@ TEST_P(GpuPass, BitsDoNotDependOnChunksLeversOrCompany) {
   };
   want = run(both.cpu(), both.on_cpu(), 64, {});
   for (const int64_t chunk : {1, 3, 8, 13, 64, 512}) {
-    for (const std::vector<std::string>& without :
-         {std::vector<std::string>{}, {"graph"}, {"mma"}, {"hc.block"}, {"hc.block", "hc.fused"}, {"all"}}) {
+    for (const std::vector<std::string>& without : {std::vector<std::string>{},
+                                                    {"graph"},
+                                                    {"mma"},
+                                                    {"hc.block"},
+                                                    {"hc.block", "hc.fused"},
+                                                    {"moe.beside"},
+                                                    {"all"}}) {
       if (chunk > 8 && !without.empty() && without[0] == "graph") continue;
       SCOPED_TRACE(fmt::format("chunks of {}, without {}", chunk, without.empty() ? "nothing" : without[0]));
       auto state = both.NewState(both.gpu());

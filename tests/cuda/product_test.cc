@@ -146,9 +146,11 @@ class Bench {
                               {},
                               nullptr,
                               scratch,
-                              nullptr,
                               context_->device(),
-                              context_->stream()};
+                              context_->stream(),
+                              context_->side(),
+                              nullptr,
+                              context_->device().major >= 9};
     cuda::Operand operand(c, reinterpret_cast<const float*>(on_x.data()), stride, x_rows, w_.columns);
     const Status status =
         operand.Times(weights_.head, reinterpret_cast<float*>(on_y.data()), y_stride,
