@@ -145,7 +145,7 @@ Status ReserveScratch(Device& device, const Plan& plan, const Batch& batch) {
 }
 
 uint64_t PassBytes(const Device& device, const Plan& plan) {
-  return plan.buffers.total_bytes + SlotDigits::Bytes(device.hp, plan.max_rows);
+  return Aligned(plan.buffers.total_bytes) + SlotDigits::Bytes(device.hp, plan.max_rows);
 }
 
 PassRunner::PassRunner(Device& device, const Plan& plan, const Batch& batch, const DeviceBatch& on_device,
@@ -155,7 +155,7 @@ PassRunner::PassRunner(Device& device, const Plan& plan, const Batch& batch, con
       batch_(batch),
       on_device_(on_device),
       buffers_(buffers),
-      digits_(device.hp, plan.max_rows, buffers + plan.buffers.total_bytes) {
+      digits_(device.hp, plan.max_rows, buffers + Aligned(plan.buffers.total_bytes)) {
   for (const plan::Segment& s : batch.segments) capacity_ = std::max(capacity_, s.state->capacity());
 }
 
