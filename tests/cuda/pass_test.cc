@@ -188,8 +188,8 @@ std::vector<Model> Models() {
       {"Tile", "tile", 60},
       {"TinyQ4K", "tiny,recipe=q4_k", 150},
       {"TinyQ8Iq3", "tiny,recipe=q8_0-iq3_xxs", 150},
-      {"TinyWidth1024", "tiny,hidden=1024,recipe=q4_k", 40},  // clusters of 4
-      {"TinyWidth2048", "tiny,hidden=2048,recipe=q8_0", 30},  // of 8
+      {"TinyWidth1024", "tiny,hidden=1024,recipe=q4_k", 34},  // clusters of 4
+      {"TinyWidth2048", "tiny,hidden=2048,recipe=q8_0", 34},  // of 8
       {"Released", "glm-5.3-flash,layers=5,experts=12,vocab=2048,recipe=q8_0-iq3_xxs", 45},
   };
 }
