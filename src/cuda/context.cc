@@ -34,7 +34,7 @@ const Digits* StepContext::DigitsOf(const float* x, int64_t x_stride, int64_t co
 StepContext StepContext::Beside(Scratch& its_scratch) const {
   return {hp,       weights,     on_device, tables,      step, pass,      layer,    rows,
           segments, wanted,      capacity,  batch,       how,  conv_ring, raw_ring, places,
-          buffers,  its_scratch, device,    side.stream, {},   digits,    false};
+          buffers,  its_scratch, device,    side.stream, {},   digits,    early};
 }
 
 const float* StepContext::On(model::Vector v) const { return on_device.Find(v); }

@@ -33,9 +33,7 @@ Status MoeBeside(const StepContext& c) {
   if (s.ok()) s = MoeDown(c);
   if (s.ok()) s = Check(cudaStreamWaitEvent(c.stream, c.side.joined), "returning to the stream of a pass");
   if (!s.ok()) return s;
-  StepContext both = c;
-  both.early = false;  // it waits for two launches
-  return MoeCombine(both);
+  return MoeCombine(c);
 }
 
 }  // namespace glint::cuda
