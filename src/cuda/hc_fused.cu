@@ -84,23 +84,25 @@ struct HcShared {
 // Barrier of the threads that work on columns; the other warp goes its own way.
 __device__ inline void SyncWorkers() { asm volatile("bar.sync 1, %0;" ::"n"(kWorkers) : "memory"); }
 
-// What one destination stream of hc.post takes of the sublayer's output and of each source stream.
+// What hc.post mixes with: post [to], comb [from][to] of a row, both at multiples of 16 bytes.
 struct Shares {
-  float of_branch, of_stream[kStreams];
+  float4 post, comb[kStreams];
+  __device__ Shares(const float* of_post, const float* of_comb) {
+    post = __ldcg(reinterpret_cast<const float4*>(of_post));
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) comb[j] = __ldcg(reinterpret_cast<const float4*>(of_comb) + j);
+  }
+  __device__ static float At(const float4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
+  // What stream `to` becomes in a column.
+  __device__ float Mixed(int to, float branch, const float (&source)[kStreams]) const {
+    float next = At(post, to) * branch;
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) next = fmaf(At(comb[j], to), source[j], next);
+    return next;
+  }
 };
-__device__ inline Shares SharesOf(const float* post, const float* comb, int to) {
-  Shares s;
-  s.of_branch = post[to];
-#pragma unroll
-  for (int j = 0; j < kStreams; ++j) s.of_stream[j] = comb[j * kStreams + to];
-  return s;
-}
-__device__ inline float Mixed(const Shares& shares, float branch, const float (&source)[kStreams]) {
-  float next = shares.of_branch * branch;
-#pragma unroll
-  for (int j = 0; j < kStreams; ++j) next = fmaf(shares.of_stream[j], source[j], next);
-  return next;
-}
 
 template <class D>
 __device__ inline DigitLane SharedDigits(const int8_t* at, int t) {
@@ -122,23 +124,24 @@ __device__ inline void TileOperands(HcShared<D>& shared, const typename D::Regs&
   for (int b = 0; b < D::kBlocks; ++b) {
     const int block = first_block + b;
     const uint4 code = D::Codes(w, b, t, table);
-    const DigitLane high = SharedDigits<D>(shared.digits[block][0], t),
-                    low = SharedDigits<D>(shared.digits[block][1], t);
+    // One row of activations: columns 0 and 1 of the B fragment are its high and low digits.
+    DigitLane digits{0, 0};
+    if (g < 2) digits = SharedDigits<D>(shared.digits[block][g], t);
     const float d = shared.scales[block];
 #pragma unroll
     for (int unit = 0; unit < D::kUnits; ++unit) {
       int product[2];
-      PlainUnitSums<D>(code, high, low, unit, t, product);
-      if (t > 1) continue;  // lanes 0 and 1 of four keep one row each
-      Operands* const out = shared.operands[block * HcShared<D>::kOfBlock + unit * (D::kMinima ? 2 : 1)];
-      const int of_row = row_tile * kTileRows + g + 8 * t;
-      const float scale = t == 0 ? D::Scale(w, 0, b, unit) : D::Scale(w, 1, b, unit);
-      out[of_row] = {__int2float_rn(t == 0 ? product[0] : product[1]), scale * d};
-      if constexpr (D::kMinima) {
-        const float minimum = t == 0 ? D::Minimum(w, 0, b, unit) : D::Minimum(w, 1, b, unit);
-        const int* const sums = shared.sums[block];
-        const int n = D::kUnits == 1 ? sums[0] + sums[1] : sums[unit];
-        out[kMixRows + of_row] = {__int2float_rn(n), minimum * d};
+      UnitSums<D>(code, digits, unit, t, product);
+      if (t != 0) continue;  // the first of four lanes has the sums of the row
+      const int n = !D::kMinima      ? 0
+                    : D::kUnits == 1 ? shared.sums[block][0] + shared.sums[block][1]
+                                     : shared.sums[block][unit];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        Operands* const out = shared.operands[block * HcShared<D>::kOfBlock + unit * (D::kMinima ? 2 : 1)] +
+                              row_tile * kTileRows + g + 8 * half;
+        out[0] = {__int2float_rn(product[half]), D::Scale(w, half, b, unit) * d};
+        if constexpr (D::kMinima) out[kMixRows] = {__int2float_rn(n), D::Minimum(w, half, b, unit) * d};
       }
     }
   }
@@ -172,13 +175,26 @@ __device__ inline float MixLogit(const HcShared<D>& shared, const HcFusedArgs& a
   return fmaf(total * rms, w.scale, w.base);
 }
 
-// Dot16 of `columns` entries with themselves, by a warp whose halves do the same.
+// Dot16 of `columns` (a multiple of 512) entries with themselves, by a warp whose halves do the same. Entries are fetched half a
+// stretch ahead of the sum, each of whose steps waits for the one before.
 __device__ inline float SharedSquares(const float* x, int columns, int lane) {
-  float sum = 0;
-#pragma unroll 16
-  for (int i = 0; i < columns / 16; ++i) {
-    const float v = x[i * 16 + lane % 16];
-    sum = fmaf(v, v, sum);
+  constexpr int kAhead = 16;
+  float sum = 0, now[kAhead], next[kAhead];
+  x += lane % 16;
+  const auto fetch = [&](float(&to)[kAhead], int first) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) to[i] = x[first + 16 * i];
+  };
+  const auto add = [&](const float(&v)[kAhead]) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) sum = fmaf(v[i], v[i], sum);
+  };
+  fetch(now, 0);
+  for (int first = 0; first < columns; first += 32 * kAhead) {
+    fetch(next, first + 16 * kAhead);
+    add(now);
+    if (first + 32 * kAhead < columns) fetch(now, first + 32 * kAhead);
+    add(next);
   }
   return SumLanes16(sum);
 }
@@ -213,6 +229,8 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
   float* const streams = a.streams + row * kStreams * a.d;
   float x[kBlocksOfWarp], own[kStreams];  // of the part; of all streams in the own column
   if (works) {
+    // All loads first: a trip to L2 takes as long as all that follows here.
+    const Shares shares(a.post + row * kStreams, a.comb + row * kStreams * kStreams);
     float source[kBlocksOfWarp][kStreams], branch[kBlocksOfWarp];
 #pragma unroll
     for (int i = 0; i < kBlocksOfWarp; ++i) {
@@ -223,17 +241,11 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
     }
 #pragma unroll
     for (int to = 0; to < kStreams; ++to) {
-      const int of_own = own_stream / 2;
       float value[kBlocksOfWarp];
-      if (mixes) {
-        const Shares shares = SharesOf(a.post + row * kStreams, a.comb + row * kStreams * kStreams, to);
 #pragma unroll
-        for (int i = 0; i < kBlocksOfWarp; ++i) value[i] = Mixed(shares, branch[i], source[i]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kBlocksOfWarp; ++i) value[i] = source[i][to];
-      }
-      own[to] = of_own == 0 ? value[0] : value[1];
+      for (int i = 0; i < kBlocksOfWarp; ++i)
+        value[i] = mixes ? shares.Mixed(to, branch[i], source[i]) : source[i][to];
+      own[to] = own_stream < 2 ? value[0] : value[1];
 #pragma unroll
       for (int i = 0; i < kBlocksOfWarp; ++i)
         if (to == own_stream) x[i] = value[i];
@@ -263,12 +275,14 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
   __syncthreads();  // the operands are there
   if (warp == 0) {
     float sum = 0;
-#pragma unroll 8
+#pragma unroll 32
     for (int i = 0; i < kPartBlocks * HcShared<D>::kOfBlock; ++i) {
       const Operands o = shared.operands[i][lane];
       sum = fmaf(o.product, o.scale, sum);
     }
-    for (int to = 0; to < parts; ++to) *OfBlock(shared.z[part] + lane, to) = sum;
+#pragma unroll
+    for (int to = 0; to < kMostParts; ++to)
+      if (to < parts) *OfBlock(shared.z[part] + lane, to) = sum;
   }
   ArriveAtCluster();  // products and squares are sent; and nobody reads the streams any more
   WaitForCluster();
@@ -296,7 +310,18 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
   if (owns) {
 #pragma unroll
     for (int h = 0; h < kStreams; ++h) collapsed = fmaf(shared.pre[h], own[h], collapsed);
-    for (int to = 0; to < parts; ++to) *OfBlock(shared.collapsed + own_column, to) = collapsed;
+    // Four columns a store: what goes from block to block is bound by the number of stores.
+    float4 four;
+    four.x = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4);
+    four.y = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4 + 1);
+    four.z = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4 + 2);
+    four.w = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4 + 3);
+    auto* const from_here = reinterpret_cast<float4*>(shared.collapsed + own_column / 4 * 4);
+#pragma unroll
+    for (int i = 0; i < kMostParts / 4; ++i) {
+      const int to = 4 * i + lane % 4;
+      if (to < parts) *OfBlock(from_here, to) = four;
+    }
   }
   ArriveAtCluster();  // the collapsed columns are sent
   WaitForCluster();

@@ -15,9 +15,8 @@ __device__ inline float Reciprocal(float x) {  // to a unit of the last place or
 // v / s, correctly rounded like the operator, whose way it goes without asking whether anything might over- or underflow: for v and s
 // between 2^-100 and 2^100, or NaN.
 __device__ inline float DivideModerate(float v, float s) {
-  float r = Reciprocal(s);
-  r = fmaf(r, fmaf(-s, r, 1.0f), r);
-  float q = v * r;
+  float r = Reciprocal(s), q = v * r;
+  r = fmaf(r, fmaf(-s, r, 1.0f), r);  // beside q's remainder
   q = fmaf(r, fmaf(-s, q, v), q);
   return fmaf(r, fmaf(-s, q, v), q);
 }
