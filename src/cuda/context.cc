@@ -6,6 +6,7 @@
 
 #include "cuda/best.h"
 #include "cuda/dsa_groups.h"
+#include "cuda/hc_fused.h"
 #include "cuda/route_rows.h"
 #include "cuda/status.h"
 #include "cuda/tables.h"
@@ -52,15 +53,20 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
   const auto floats = [](int64_t n) { return n * int64_t{sizeof(float)}; };
   const int64_t d = hp.hidden, streams = hp.hc_mult * d, rank = hp.kda_head_dim,
                 pairs = rows * hp.experts_used;
+  const int64_t fused = std::min(rows, kMostFusedRows), width = hp.kda_width(),
+                recur = 4 * width + 32 * hp.kda_heads;  // a row
   const int64_t of_x = digits(rows, d), grouped = floats(pairs + 1 + 3 * (pairs + hp.experts));
   const int64_t attend = GroupRows(rows, AttendBytesPerRow(hp)),
                 select = GroupRows(rows, SelectBytesPerRow(hp, capacity));
   const int64_t most = std::max({
       floats(rows * (hp.hc_mix() + d)) + digits(rows, streams),             // hc.pre, hc.fused
       of_x + floats(rows * (2 * rank + 32)) + digits(rows, 2 * rank + 32),  // kda.gates
-      digits(rows, hp.kda_width()),                                         // kda.out
-      of_x + digits(rows, hp.q_lora_rank),                                  // dsa.q, dsa.index
-      select * SelectBytesPerRow(hp, capacity),                             // dsa.select
+      floats(rows * recur),                                                 // kda.recur
+      2 * digits(fused, d) + digits(fused, 2 * rank + 32) +
+          floats(fused * (9 * width + hp.kda_heads + 2 * rank + 32 + recur)),  // kda.fused
+      digits(rows, hp.kda_width()),                                            // kda.out
+      of_x + digits(rows, hp.q_lora_rank),                                     // dsa.q, dsa.index
+      select * SelectBytesPerRow(hp, capacity),                                // dsa.select
       attend * AttendBytesPerRow(hp) + digits(attend * hp.heads, hp.qk_head_dim) +
           digits(attend * hp.heads, hp.kv_lora_rank),               // dsa.attend
       digits(rows, hp.heads * hp.v_head_dim),                       // dsa.out
@@ -76,7 +82,7 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
       BestKeys(rows) * int64_t{sizeof(uint64_t)},  // the best logits, after it
       floats(rows * 2 * d) + digits(rows, 2 * d),  // mtp.input
   });
-  constexpr int64_t kAreas = 16, kAlignment = 256;
+  constexpr int64_t kAreas = 24, kAlignment = 256;
   return static_cast<uint64_t>(most + kAreas * kAlignment);
 }
 
@@ -151,6 +157,7 @@ StageFunction Replacement(const plan::Lever& lever) {
   if (lever.name == "hc.fused") return HcFused;
   if (lever.name == "hc.block") return HcBlock;
   if (lever.name == "moe.beside") return MoeBeside;
+  if (lever.name == "kda.fused") return KdaFused;
   return nullptr;
 }
 

@@ -165,8 +165,9 @@ Status MtpInput(const StepContext& c);
 StageFunction Canonical(plan::Stage stage);
 
 // Levers that replace stages.
-Status HcFused(const StepContext& c);  // hc.pre and the norm behind it
-Status HcBlock(const StepContext& c);  // and the hc.post before them
+Status HcFused(const StepContext& c);   // hc.pre and the norm behind it
+Status HcBlock(const StepContext& c);   // and the hc.post before them
+Status KdaFused(const StepContext& c);  // kda.qkv to kda.norm
 Status MoeBeside(const StepContext& c);
 
 // Null: no lever of the GPU's that replaces stages.

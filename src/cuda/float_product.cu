@@ -15,6 +15,8 @@ constexpr int kThreads = 256;
 // fixed, waits for them.
 template <class T>
 __global__ void __launch_bounds__(kThreads) FloatProductKernel(const FloatArgs p) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   constexpr int kAhead = 16;
   LetNextLaunchBegin();
   WaitForLaunchesBefore();
@@ -44,6 +46,8 @@ __global__ void __launch_bounds__(kThreads) FloatProductKernel(const FloatArgs p
 
 template <class T>
 __global__ void FloatDecodeKernel(const DecodeArgs p) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (column >= p.columns) return;
   const T* const row = reinterpret_cast<const T*>(p.data) + int64_t{p.rows[blockIdx.y].token} * p.columns;
@@ -81,7 +85,7 @@ void RunFloats(const FloatArgs& p, cudaStream_t stream) {
 template <class T>
 void RunDecode(const DecodeArgs& p, int64_t rows, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((p.columns + kThreads - 1) / kThreads), static_cast<unsigned>(rows));
-  FloatDecodeKernel<T><<<grid, kThreads, 0, stream>>>(p);
+  LaunchEarly(p.overlap, grid, kThreads, 0, stream, FloatDecodeKernel<T>, p);
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <string>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
+#include "cuda/kda.h"
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 
@@ -34,6 +36,8 @@ template <int kTaps>
 __global__ void __launch_bounds__(kThreads) KdaConvKernel(const KdaConvArgs a) {
   extern __shared__ float value[];  // [rows of the block][dim]
   __shared__ float norm[kRows];
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int thread = static_cast<int>(threadIdx.x), lane = thread & 15, half = thread / 16;
   const int64_t pieces = 3 * a.heads, piece = blockIdx.x % pieces, part = piece / a.heads;
   const int64_t first = blockIdx.x / pieces * a.rows_a_block, left = a.rows - first;
@@ -106,8 +110,9 @@ __global__ void __launch_bounds__(kThreads) KdaConvKernel(const KdaConvArgs a) {
 
 // Grid: channels x rows from a segment's end x segments. The last rows of the pass take their place in the ring.
 __global__ void __launch_bounds__(kThreads)
-    KeepRowsKernel(const float* __restrict__ u, const SegmentView* segments, int layer, int64_t channels,
-                   int64_t ring) {
+    KeepRowsKernel(const float* u, const SegmentView* segments, int layer, int64_t channels, int64_t ring) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const SegmentView segment = segments[blockIdx.z];
   const int64_t r = segment.rows - 1 - int64_t{blockIdx.y};
@@ -118,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Status KdaConv(const StepContext& c) {
+Status KdaConvOf(const StepContext& c, const float* u, float* qkv) {
   const int64_t dim = c.hp.kda_head_dim, heads = c.hp.kda_heads, taps = c.hp.conv_kernel,
                 channels = 3 * heads * dim;
   const auto& w = c.layer->kda;
@@ -135,7 +140,7 @@ Status KdaConv(const StepContext& c) {
   const bool apart = c.rows + taps - 1 <= c.conv_ring;
 
   KdaConvArgs args{};
-  args.u = c.Floats(plan::Slot::kU), args.qkv = c.Floats(plan::Slot::kQkv);
+  args.u = u, args.qkv = qkv;
   args.w_q = c.On(w.conv_q), args.w_k = c.On(w.conv_k), args.w_v = c.On(w.conv_v);
   args.row = c.batch.rows, args.segment = c.batch.segments;
   args.layer = c.layer_index();
@@ -147,17 +152,19 @@ Status KdaConv(const StepContext& c) {
 
   const int64_t blocks = (c.rows + rows_a_block - 1) / rows_a_block * 3 * heads;
   const auto shared = static_cast<size_t>(rows_a_block * dim) * sizeof(float);
-  if (taps == 4) {
-    KdaConvKernel<4><<<static_cast<unsigned>(blocks), kThreads, shared, c.stream>>>(args);
-  } else {
-    KdaConvKernel<0><<<static_cast<unsigned>(blocks), kThreads, shared, c.stream>>>(args);
-  }
+  LaunchEarly(c.early, dim3(static_cast<unsigned>(blocks)), kThreads, shared, c.stream,
+              taps == 4 ? KdaConvKernel<4> : KdaConvKernel<0>, args);
   if (Status s = c.Launched(); !s.ok() || apart) return s;
   // Only now, when nobody reads the ring any more.
   const dim3 grid(Blocks(channels, kThreads), static_cast<unsigned>(std::min(c.conv_ring, c.rows)),
                   static_cast<unsigned>(c.segments));
-  KeepRowsKernel<<<grid, kThreads, 0, c.stream>>>(args.u, args.segment, args.layer, channels, c.conv_ring);
+  LaunchEarly(c.early, grid, kThreads, 0, c.stream, KeepRowsKernel, args.u, args.segment,
+              args.layer, channels, c.conv_ring);
   return c.Launched("keeping rows");
+}
+
+Status KdaConv(const StepContext& c) {
+  return KdaConvOf(c, c.Floats(plan::Slot::kU), c.Floats(plan::Slot::kQkv));
 }
 
 }  // namespace glint::cuda

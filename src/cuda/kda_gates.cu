@@ -1,7 +1,9 @@
 // spec/model.md 5.2 and 5.5: forget gate (log-decay), beta, and the output gate before its sigmoid.
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
+#include "cuda/kda.h"
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 #include "cuda/product.h"
@@ -20,6 +22,8 @@ struct KdaGatesArgs {
 
 // Grid: rows x (H * K of the decay, then H of beta).
 __global__ void __launch_bounds__(kThreads) KdaGatesKernel(const KdaGatesArgs p) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x, row = blockIdx.x, width = p.heads * p.dim;
   if (i < width) {
     float* const g = p.decay + row * width + i;
@@ -32,11 +36,9 @@ __global__ void __launch_bounds__(kThreads) KdaGatesKernel(const KdaGatesArgs p)
 
 }  // namespace
 
-Status KdaGates(const StepContext& c) {
+Status KdaGatesOf(const StepContext& c, float* decay, float* beta, float* gate) {
   const auto& w = c.layer->kda;
   const int64_t width = c.hp.kda_width(), d = c.hp.hidden;
-  float* const decay = c.Floats(plan::Slot::kDecay);
-  float* const beta = c.Floats(plan::Slot::kBeta);
 
   Operand x(c, c.Floats(plan::Slot::kX), d, c.rows, d);
   // Both low ranks side by side in a row, the second at a multiple of 32, where its blocks of digits begin.
@@ -48,16 +50,18 @@ Status KdaGates(const StepContext& c) {
       !s.ok())
     return s;
   Operand between(c, inner, stride, c.rows, stride);
-  if (Status s =
-          between.TimesAll({{&w.f_b, decay, width}, {&w.g_b, c.Floats(plan::Slot::kOutGate), width, second}});
-      !s.ok())
-    return s;
+  if (Status s = between.TimesAll({{&w.f_b, decay, width}, {&w.g_b, gate, width, second}}); !s.ok()) return s;
 
   const KdaGatesArgs args{
       decay, beta, c.On(w.a), c.On(w.dt_bias), c.hp.kda_heads, c.hp.kda_head_dim, c.hp.gate_lower_bound};
   const dim3 grid(static_cast<unsigned>(c.rows), Blocks(width + c.hp.kda_heads, kThreads));
-  KdaGatesKernel<<<grid, kThreads, 0, c.stream>>>(args);
+  LaunchEarly(c.early, grid, kThreads, 0, c.stream, KdaGatesKernel, args);
   return c.Launched();
+}
+
+Status KdaGates(const StepContext& c) {
+  return KdaGatesOf(c, c.Floats(plan::Slot::kDecay), c.Floats(plan::Slot::kBeta),
+                    c.Floats(plan::Slot::kOutGate));
 }
 
 }  // namespace glint::cuda

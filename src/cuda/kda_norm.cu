@@ -1,7 +1,9 @@
 // spec/model.md 5.5: each head's output to unit mean square, weighted and gated.
 #include <cuda_runtime.h>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
+#include "cuda/kda.h"
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 
@@ -20,6 +22,8 @@ struct KdaNormArgs {
 
 // Half a warp a head of a row.
 __global__ void __launch_bounds__(kThreads) KdaNormKernel(const KdaNormArgs a) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
   const int64_t head = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 16, at = head * a.dim;
   const int lane = static_cast<int>(threadIdx.x) & 15;
   const int64_t n = head < a.heads ? a.dim : 0;  // no half may leave before the sum: it is the whole warp's
@@ -52,16 +56,17 @@ __global__ void __launch_bounds__(kThreads) KdaNormKernel(const KdaNormArgs a) {
 
 }  // namespace
 
-Status KdaNorm(const StepContext& c) {
-  const KdaNormArgs args{c.Floats(plan::Slot::kMixed),
-                         c.Floats(plan::Slot::kOutGate),
-                         c.On(c.layer->kda.o_norm),
-                         c.Floats(plan::Slot::kMixedNormed),
-                         c.hp.kda_head_dim,
-                         c.rows * c.hp.kda_heads,
-                         c.hp.rms_eps};
-  KdaNormKernel<<<Blocks(args.heads * 16, kThreads), kThreads, 0, c.stream>>>(args);
+Status KdaNormOf(const StepContext& c, const float* mixed, const float* gate, float* out) {
+  const KdaNormArgs args{
+      mixed, gate, c.On(c.layer->kda.o_norm), out, c.hp.kda_head_dim, c.rows * c.hp.kda_heads, c.hp.rms_eps};
+  LaunchEarly(c.early, dim3(Blocks(args.heads * 16, kThreads)), kThreads, 0, c.stream,
+              KdaNormKernel, args);
   return c.Launched();
+}
+
+Status KdaNorm(const StepContext& c) {
+  return KdaNormOf(c, c.Floats(plan::Slot::kMixed), c.Floats(plan::Slot::kOutGate),
+                   c.Floats(plan::Slot::kMixedNormed));
 }
 
 }  // namespace glint::cuda

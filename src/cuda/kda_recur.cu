@@ -1,14 +1,20 @@
-// The gated delta rule in its grid form (docs/design.md, "The grid form of kda.recur"; spec/model.md 5.3, 5.4).
+// The gated delta rule in its grid form (docs/design.md, "The grid form of kda.recur"; spec/model.md 5.3, 5.4), in three launches.
 //
-// A block of threads a head of a segment. Rows of the pass that lie in one block of the grid go over S together: S is read once
-// for them, each sum in the order of the definition (over i for each row, then over the rows s of the block). What a row owes to
-// rows before it is added as soon as such a row's delta is known, which is the same order seen from the other side.
+// What does not depend on S comes first, for all blocks of the grid at once: G, kE, qE, kF, L and P. Then blocks of threads go over
+// the grid's blocks in order, S in shared memory. Columns of S do not meet, so that a head is shared out among several. Each sum keeps the
+// order of the definition: over i for each row, then over the rows s of the block; what a row owes to rows before it is added as soon
+// as such a row's delta is known, which is the same order seen from the other side. Last, kF and G of a block that stays unfinished
+// take their place in the state, when nobody reads the rows there any more.
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string>
 
+#include "cuda/async.cuh"
 #include "cuda/context.h"
+#include "cuda/kda.h"
+#include "cuda/launch.h"
 #include "cuda/math.cuh"
 #include "cuda/status.h"
 
@@ -16,337 +22,369 @@ namespace glint::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kColumns =
-    kThreads / 2;  // of S at once: a thread of the first half sums m of a column, of the second half o
-constexpr int kRows = 16;    // of a block of the grid, at most (model::GridBlock)
-constexpr int kFewRows = 8;  // a step of drafts or of several sequences
+constexpr int kRows = 16;     // of a block of the grid, at most (model::GridBlock)
+constexpr int kColumns = 64;  // of S that a block of threads has, at most
+constexpr int kGroups =
+    kThreads / kColumns;  // m of the first rows, m of the others, o of the first, o of the others
+constexpr int kGroupRows = kRows / 2;
+constexpr int kDecayColumns = kThreads / 2;
+static_assert(kGroups == 4);
 
 struct KdaRecurArgs {
   const float *qkv, *decay, *beta;  // [rows][3][H][K], [rows][H][K], [rows][H]
   float* mixed;                     // [rows][H][K]
   const SegmentView* segment;
+  float *ke, *qe, *kf, *g;  // [rows][H][K]
+  float *l, *p;             // [rows][H][kRows]: of the row with row s of its block
   int layer, heads, dim, block;
+  int columns, parts;  // of S: of a block of threads; blocks of threads a head
+  int stages;          // of the ring that rows travel through: 1 or 2
 };
 
-// Floats of a row in shared memory: rows begin at multiples of 16 bytes, and two neighbours in different banks.
+// Rows of a segment that lie in one block of the grid: `count` (none: below 1) from row `first` of the batch on, which is row t0 there.
+struct Chunk {
+  int64_t first;
+  int t0, count;
+};
+__device__ inline Chunk ChunkAt(const SegmentView& segment, int index, int block) {
+  const int skipped = static_cast<int>(segment.position % block);
+  const int begin = index == 0 ? 0 : index * block - skipped;
+  const int end = min((index + 1) * block - skipped, segment.rows);
+  return {int64_t{segment.first_row} + begin, index == 0 ? skipped : 0, end - begin};
+}
+
+// Floats of a row in shared memory where half warps read different rows: two neighbours lie in different banks.
 __host__ __device__ inline int Pitch(int dim) { return (dim + 31) / 32 * 32 + 16; }
-__host__ __device__ inline int64_t FloatsOfS(int64_t dim) { return (dim * dim + 3) / 4 * 4; }
-inline int64_t SharedBytes(int dim, bool with_s) {
-  const int64_t rows = 4 * kRows * int64_t{Pitch(dim)}, weights = 2 * kRows * kRows;
-  return 4 * ((with_s ? FloatsOfS(dim) : 0) + rows + weights + Pitch(dim) + kRows);
-}
 
-// What the phases of a block of threads share. Row t of the grid's block is row t of kf and delta; row n of those that the pass
-// adds to it is row n of ke and qe, and row t0 + n of the block.
-struct Head {
-  float* s;                              // [K key][K value], in shared or in global memory
-  float *ke, *qe, *kf, *delta;           // [kRows] rows, `pitch` apart
-  float *l, *p;                          // [kRows s][kRows n] weights of row s in row n
-  float* last;                           // [K] E of the block's last row
-  float* beta;                           // [kRows n]
-  float *kept_kf, *kept_delta, *kept_g;  // of the state: row 0 of this head, rows `width` apart
-  const float *q, *k, *v, *decay;        // of the first of the rows; rows 3 * width (decay: width) apart
-  float* out;                            // rows `width` apart
-  int dim, pitch, block, t0, count;
-  int64_t width;
-  bool keep;  // the block stays unfinished: the state keeps its rows
-};
+// Grid: heads x chunks x segments.
+__global__ void __launch_bounds__(kThreads) KdaPrepareKernel(const KdaRecurArgs a) {
+  extern __shared__ float4 memory[];
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
+  const int thread = static_cast<int>(threadIdx.x), half = thread / kDecayColumns, dim = a.dim,
+            pitch = Pitch(dim), head = static_cast<int>(blockIdx.x);
+  const SegmentView segment = a.segment[blockIdx.z];
+  const LayerState& state = segment.layers[a.layer];
+  const Chunk chunk = ChunkAt(segment, static_cast<int>(blockIdx.y), a.block);
+  const int t0 = chunk.t0, count = chunk.count;
+  if (count < 1) return;
+  const int64_t width = int64_t{a.heads} * dim, at = int64_t{head} * dim;
+  float* const ke = reinterpret_cast<float*>(memory);  // [kRows] rows each
+  float* const qe = ke + kRows * pitch;
+  float* const kf = qe + kRows * pitch;
+  for (int t = 0; t < t0; ++t)
+    for (int i = thread; i < dim; i += kThreads) kf[t * pitch + i] = state.kf[t * width + at + i];
 
-template <int R>
-__device__ inline void LoadRow(const float* from, float (&to)[R]) {
-  if constexpr (R % 4 == 0) {
+  // The halves of the threads take every other row.
+  for (int i = thread % kDecayColumns; i < dim; i += kDecayColumns) {
+    float step[kRows], k[kRows / 2], q[kRows / 2];
 #pragma unroll
-    for (int n = 0; n < R; n += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(from + n);
-      to[n] = four.x, to[n + 1] = four.y, to[n + 2] = four.z, to[n + 3] = four.w;
-    }
-  } else {
+    for (int n = 0; n < kRows; ++n) step[n] = n < count ? a.decay[(chunk.first + n) * width + at + i] : 0.0f;
 #pragma unroll
-    for (int n = 0; n < R; ++n) to[n] = from[n];
-  }
-}
-
-// kE, qE, kF of the rows (at most R), and their G and kF for the state. G_(t0 - 1) comes from the state. The halves of the threads
-// take every other row.
-template <int R>
-__device__ void Decay(const Head& h) {
-  const int half = static_cast<int>(threadIdx.x) / kColumns;
-  for (int i = static_cast<int>(threadIdx.x) % kColumns; i < h.dim; i += kColumns) {
-    constexpr int kPairs = (R + 1) / 2;
-    float step[2 * kPairs], k[kPairs], q[kPairs];
-#pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n) step[n] = n < h.count ? h.decay[n * h.width + i] : 0.0f;
-#pragma unroll
-    for (int m = 0; m < kPairs; ++m) {
+    for (int m = 0; m < kRows / 2; ++m) {
       const int n = 2 * m + half;
-      k[m] = n < h.count ? h.k[3 * n * h.width + i] : 0.0f;
-      q[m] = n < h.count ? h.q[3 * n * h.width + i] : 0.0f;
+      const float* const of_row = a.qkv + (chunk.first + n) * 3 * width + at + i;
+      q[m] = n < count ? of_row[0] : 0.0f;
+      k[m] = n < count ? of_row[width] : 0.0f;
     }
-    float g = h.t0 > 0 ? h.kept_g[(h.t0 - 1) * h.width + i] : 0.0f;
+    float g = t0 > 0 ? state.g[(t0 - 1) * width + at + i] : 0.0f;
 #pragma unroll
-    for (int m = 0; m < kPairs; ++m) {
-      if (2 * m >= h.count) break;
-      const float even = h.t0 + 2 * m == 0 ? step[0] : g + step[2 * m];
+    for (int m = 0; m < kRows / 2; ++m) {
+      const float even = t0 + 2 * m == 0 ? step[0] : g + step[2 * m];
       const float odd = even + step[2 * m + 1];
       g = odd;
       const int n = 2 * m + half;
-      if (n >= h.count) break;
-      const float mine = half == 0 ? even : odd;
-      const float e = Exp(mine), kf = k[m] * Exp(-mine);
-      const int t = h.t0 + n;
-      h.ke[n * h.pitch + i] = k[m] * e;
-      h.qe[n * h.pitch + i] = q[m] * e;
-      h.kf[t * h.pitch + i] = kf;
-      if (t == h.block - 1) h.last[i] = e;
-      if (h.keep) {
-        h.kept_g[t * h.width + i] = mine;
-        h.kept_kf[t * h.width + i] = kf;
-      }
+      if (n >= count) break;
+      const float mine = half == 0 ? even : odd, e = Exp(mine);
+      const float of_ke = k[m] * e, of_qe = q[m] * e, of_kf = k[m] * Exp(-mine);
+      ke[n * pitch + i] = of_ke, qe[n * pitch + i] = of_qe, kf[(t0 + n) * pitch + i] = of_kf;
+      const int64_t out = (chunk.first + n) * width + at + i;
+      a.ke[out] = of_ke, a.qe[out] = of_qe, a.kf[out] = of_kf, a.g[out] = mine;
     }
   }
-}
+  __syncthreads();  // kE, qE and kF are there
 
-// L and P: half a warp takes the two dot products of a row n with a row s. A warp's pair of s moves on with n, so that all warps
-// have equally many with s <= t.
-__device__ void Weights(const Head& h) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, half = static_cast<int>(threadIdx.x) / 16 % 2;
-  const int lane = static_cast<int>(threadIdx.x) % 16, pairs = (h.block + 1) / 2;
-  for (int item = warp; item < h.count * pairs; item += kThreads / 32) {
-    const int n = item / pairs, first = (item + n) % pairs * 2, s = first + half, t = h.t0 + n;
+  // Half a warp takes the two dot products of a row n with a row s. A warp's pair of s moves on with n, so that all warps have
+  // equally many with s <= t.
+  const int warp = thread / 32, lane = thread % 16, pairs = (t0 + count + 1) / 2;
+  for (int item = warp; item < count * pairs; item += kThreads / 32) {
+    const int n = item / pairs, first = (item + n) % pairs * 2, s = first + thread / 16 % 2, t = t0 + n;
     if (first > t) continue;  // the whole warp
-    const float* const kf = h.kf + s * h.pitch;
-    const float* const ke = h.ke + n * h.pitch;
-    const float* const qe = h.qe + n * h.pitch;
     float l = 0, p = 0;
     if (s <= t) {
 #pragma unroll 8
-      for (int k = lane; k < h.dim; k += 16) {
-        const float f = kf[k];
-        l = fmaf(ke[k], f, l);
-        p = fmaf(qe[k], f, p);
+      for (int i = lane; i < dim; i += 16) {
+        const float f = kf[s * pitch + i];
+        l = fmaf(ke[n * pitch + i], f, l);
+        p = fmaf(qe[n * pitch + i], f, p);
       }
     }
     __syncwarp();  // the halves may have parted
     l = SumLanes16(l);
     p = SumLanes16(p);
     if (lane == 0 && s <= t) {
-      h.l[s * kRows + n] = l;  // of s == t never used
-      h.p[s * kRows + n] = p;
+      const int64_t out = ((chunk.first + n) * a.heads + head) * kRows + s;
+      a.l[out] = l;  // of s == t never used
+      a.p[out] = p;
     }
   }
 }
 
-// m, delta and o of the rows, R at least as many as there are; what the others compute is not used.
-template <int R>
-__device__ void Rows(const Head& h) {
-  const int half = static_cast<int>(threadIdx.x) / kColumns;
-  const float* const weights = half == 0 ? h.ke : h.qe;
-  for (int first = 0; first < h.dim; first += kColumns) {
-    const int j = first + static_cast<int>(threadIdx.x) % kColumns;
-    const bool active = j < h.dim;
-    float sum[R], v[R];
-#pragma unroll
-    for (int n = 0; n < R; ++n) {
-      sum[n] = 0;
-      v[n] = half == 0 && active && n < h.count ? h.v[3 * n * h.width + j] : 0.0f;
+// What a block of threads of the second launch has in shared memory.
+struct Shared {
+  float* s;      // [K key][columns]
+  float* delta;  // [kRows][columns]
+  // One of the stages of rows on their way:
+  float *ke, *qe, *kf, *v;  // [kRows][K rounded up to 4] thrice, [kRows][columns]
+  float *l, *p;             // [kRows s][kRows n]
+  float *g,
+      *beta;  // [K rounded up to 4]: of the last row, and E in its place when S takes the block in; [kRows]
+
+  __host__ __device__ static int Row(int dim) { return (dim + 3) / 4 * 4; }
+  __host__ __device__ static int StageFloats(int dim, int columns) {
+    return (3 * kRows + 1) * Row(dim) + kRows * columns + 2 * kRows * kRows + kRows;
+  }
+  __host__ __device__ static int64_t Bytes(int64_t dim, int columns, int stages) {
+    const int row = static_cast<int>(dim);
+    return 4 * ((dim + kRows) * columns + int64_t{stages} * StageFloats(row, columns));
+  }
+  __device__ Shared(float* free, const KdaRecurArgs& a, int stage) {
+    const auto take = [&](int floats) {
+      float* const taken = free;
+      free += floats;
+      return taken;
+    };
+    const int row = Row(a.dim);
+    s = take(a.dim * a.columns), delta = take(kRows * a.columns);
+    free += stage * StageFloats(a.dim, a.columns);
+    ke = take(kRows * row), qe = take(kRows * row), kf = take(kRows * row), v = take(kRows * a.columns);
+    l = take(kRows * kRows), p = take(kRows * kRows), g = take(row), beta = take(kRows);
+  }
+};
+
+// Copies of `rows` rows of n floats are under way. wide: rows begin at multiples of 16 bytes, and n is a multiple of four.
+__device__ inline void CopyRows(float* to, int to_stride, const float* from, int64_t from_stride, int rows,
+                                int n, bool wide) {
+  const int step = wide ? 4 : 1, of_row = n / step;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * of_row; i += kThreads) {
+    const int row = i / of_row, k = i % of_row * step;
+    if (wide) {
+      __pipeline_memcpy_async(to + row * to_stride + k, from + row * from_stride + k, 16);
+    } else {
+      __pipeline_memcpy_async(to + row * to_stride + k, from + row * from_stride + k, 4);
     }
-    if (active) {
-      const float* const s = h.s + j;
+  }
+}
+
+// sum[n] of rows n of the group takes in row t of the block.
+__device__ inline void AddRow(float (&sum)[kGroupRows], const float* weights, float delta) {
+#pragma unroll
+  for (int n = 0; n < kGroupRows; n += 4) {
+    const float4 w = *reinterpret_cast<const float4*>(weights + n);
+    sum[n] = fmaf(w.x, delta, sum[n]), sum[n + 1] = fmaf(w.y, delta, sum[n + 1]);
+    sum[n + 2] = fmaf(w.z, delta, sum[n + 2]), sum[n + 3] = fmaf(w.w, delta, sum[n + 3]);
+  }
+}
+
+// Grid: parts of heads x segments.
+__global__ void __launch_bounds__(kThreads, 1) KdaScanKernel(const KdaRecurArgs a) {
+  extern __shared__ float4 memory[];
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
+  float* const base = reinterpret_cast<float*>(memory);
+  const int thread = static_cast<int>(threadIdx.x), c = thread % kColumns, group = thread / kColumns;
+  const int dim = a.dim, row = Shared::Row(dim), head = static_cast<int>(blockIdx.x) / a.parts;
+  const int first_column = static_cast<int>(blockIdx.x) % a.parts * a.columns,
+            columns = min(a.columns, dim - first_column);
+  const SegmentView segment = a.segment[blockIdx.y];
+  const LayerState& state = segment.layers[a.layer];
+  const int64_t width = int64_t{a.heads} * dim, at = int64_t{head} * dim, column = at + first_column;
+  float* const kept_s = state.s + at * dim + first_column;
+  const bool wide = dim % 4 == 0, active = c < columns;
+  const int first_row = group % 2 * kGroupRows;  // of the group, in a chunk
+
+  const auto fetch = [&](const Shared& to, const Chunk& chunk) {
+    const int64_t from = chunk.first * width + at;
+    CopyRows(to.ke, row, a.ke + from, width, chunk.count, dim, wide);
+    CopyRows(to.qe, row, a.qe + from, width, chunk.count, dim, wide);
+    CopyRows(to.kf + chunk.t0 * row, row, a.kf + from, width, chunk.count, dim, wide);
+    CopyRows(to.v, a.columns, a.qkv + (chunk.first * 3 + 2) * width + column, 3 * width, chunk.count, columns,
+             wide);
+    CopyRows(to.g, row, a.g + from + (chunk.count - 1) * width, width, 1, dim, wide);
+    for (int i = thread; i < chunk.count * kRows; i += kThreads) {
+      const int n = i / kRows, s = i % kRows;
+      const int64_t of_row = ((chunk.first + n) * a.heads + head) * kRows + s;
+      if (s > chunk.t0 + n) continue;
+      __pipeline_memcpy_async(to.l + s * kRows + n, a.l + of_row, 4);
+      __pipeline_memcpy_async(to.p + s * kRows + n, a.p + of_row, 4);
+    }
+    if (thread < chunk.count)
+      __pipeline_memcpy_async(to.beta + thread, a.beta + (chunk.first + thread) * a.heads + head, 4);
+  };
+
+  const int chunks = static_cast<int>((segment.position % a.block + segment.rows + a.block - 1) / a.block);
+  Chunk chunk = ChunkAt(segment, 0, a.block);
+  {
+    const Shared shared(base, a, 0);
+    CopyRows(shared.s, a.columns, kept_s, dim, dim, columns, wide);
+    CopyRows(shared.kf, row, state.kf + at, width, chunk.t0, dim, wide);
+    CopyRows(shared.delta, a.columns, state.delta + column, width, chunk.t0, columns, wide);
+    fetch(shared, chunk);
+    __pipeline_commit();
+  }
+  bool folded = false;
+  for (int index = 0; index < chunks; ++index) {
+    const Shared shared(base, a, index % a.stages);
+    const Chunk next = ChunkAt(segment, index + 1, a.block);
+    const int t0 = chunk.t0, count = chunk.count;
+    const bool keep = t0 + count < a.block;  // the block stays unfinished: the state keeps its rows
+    __pipeline_wait_prior(0);
+    __syncthreads();  // S and the chunk are there, and nobody reads the stage of the chunk before any more
+    if (a.stages > 1 && index + 1 < chunks) {
+      fetch(Shared(base, a, (index + 1) % a.stages), next);
+      __pipeline_commit();
+    }
+
+    const bool works = active && first_row < count;
+    const float* const rank =
+        (group < 2 ? shared.l : shared.p) + first_row;  // row s of it: kRows * s further
+    float sum[kGroupRows] = {};
+    if (works) {
+      const float* const weights = (group < 2 ? shared.ke : shared.qe) + first_row * row;
+      const float* const s = shared.s + c;
       int i = 0;
-#pragma unroll(R == 1 ? 8 : 1)
-      for (; i + 4 <= h.dim; i += 4) {
+#pragma unroll 4
+      for (; i + 4 <= dim; i += 4) {
         float x[4];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) x[u] = s[int64_t{i + u} * h.dim];
+        for (int u = 0; u < 4; ++u) x[u] = s[(i + u) * a.columns];
 #pragma unroll
-        for (int n = 0; n < R; ++n) {
-          const float4 w = *reinterpret_cast<const float4*>(weights + n * h.pitch + i);
+        for (int n = 0; n < kGroupRows; ++n) {
+          const float4 w = *reinterpret_cast<const float4*>(weights + n * row + i);
           sum[n] = fmaf(w.x, x[0], sum[n]);
           sum[n] = fmaf(w.y, x[1], sum[n]);
           sum[n] = fmaf(w.z, x[2], sum[n]);
           sum[n] = fmaf(w.w, x[3], sum[n]);
         }
       }
-      for (; i < h.dim; ++i) {
-        const float x = s[int64_t{i} * h.dim];
+      for (; i < dim; ++i) {
 #pragma unroll
-        for (int n = 0; n < R; ++n) sum[n] = fmaf(weights[n * h.pitch + i], x, sum[n]);
+        for (int n = 0; n < kGroupRows; ++n) sum[n] = fmaf(weights[n * row + i], s[i * a.columns], sum[n]);
       }
-      float w[R];
-      if (half == 0) {
-        for (int t = 0; t < h.t0; ++t) {
-          LoadRow(h.l + t * kRows, w);
-          const float d = h.delta[t * h.pitch + j];
+      for (int t = 0; t < t0; ++t) AddRow(sum, rank + t * kRows, shared.delta[t * a.columns + c]);
+    }
+    // Deltas of the first rows, then of the others; o of either once all its deltas are there.
+    const auto deltas = [&] {
+      float v[kGroupRows], beta[kGroupRows];  // asked for before the chain begins, as are its weights
 #pragma unroll
-          for (int n = 0; n < R; ++n) sum[n] = fmaf(w[n], d, sum[n]);
+      for (int i = 0; i < kGroupRows; ++i)
+        v[i] = shared.v[(first_row + i) * a.columns + c], beta[i] = shared.beta[first_row + i];
+      float d[kGroupRows];
+#pragma unroll
+      for (int i = 0; i < kGroupRows; ++i) {
+        d[i] = beta[i] * (v[i] - sum[i]);
+        const float* const w = rank + min(t0 + first_row + i, kRows - 1) * kRows;
+#pragma unroll
+        for (int later = i + 1; later < kGroupRows; ++later) sum[later] = fmaf(w[later], d[i], sum[later]);
+      }
+#pragma unroll
+      for (int i = 0; i < kGroupRows; ++i) {
+        const int n = first_row + i, t = t0 + n;
+        if (n >= count) break;
+        shared.delta[t * a.columns + c] = d[i];
+        if (keep) state.delta[t * width + column + c] = d[i];
+      }
+    };
+    const auto outputs = [&] {
+#pragma unroll
+      for (int i = 0; i < kGroupRows; ++i) {
+        const int n = first_row + i, t = t0 + n;
+        if (n >= count) break;
+        const float d = shared.delta[t * a.columns + c];
+        const float* const w = rank + t * kRows;
+#pragma unroll
+        for (int later = i; later < kGroupRows; ++later) sum[later] = fmaf(w[later], d, sum[later]);
+        a.mixed[(chunk.first + n) * width + column + c] = sum[i];
+      }
+    };
+    const auto take_in_first_rows = [&] {
+#pragma unroll
+      for (int n = 0; n < kGroupRows; ++n)
+        AddRow(sum, rank + (t0 + n) * kRows, shared.delta[(t0 + n) * a.columns + c]);
+    };
+    if (works && group == 0) deltas();
+    if (!keep) {
+      for (int i = thread; i < dim; i += kThreads) shared.g[i] = Exp(shared.g[i]);
+    }
+    __syncthreads();  // deltas of the first rows are there
+    if (works && group == 1) {
+      take_in_first_rows();
+      deltas();
+    }
+    if (works && group == 2) outputs();
+    __syncthreads();  // all deltas are there
+    if (works && group == 3) {
+      take_in_first_rows();
+      outputs();
+    }
+    if (!keep) {  // S takes in the block's rows; the groups take every fourth four of its rows
+      if (active) {
+        float delta[kRows];
+#pragma unroll
+        for (int t = 0; t < kRows; ++t) delta[t] = t < a.block ? shared.delta[t * a.columns + c] : 0.0f;
+#pragma unroll 2
+        for (int i = 4 * group; i < dim; i += 4 * kGroups) {
+          float x[4];
+#pragma unroll
+          for (int u = 0; u < 4; ++u) x[u] = i + u < dim ? shared.s[(i + u) * a.columns + c] : 0.0f;
+#pragma unroll
+          for (int t = 0; t < kRows; ++t) {
+            if (t >= a.block) break;
+            const float4 kf = *reinterpret_cast<const float4*>(shared.kf + t * row + i);
+            x[0] = fmaf(kf.x, delta[t], x[0]);
+            x[1] = fmaf(kf.y, delta[t], x[1]);
+            x[2] = fmaf(kf.z, delta[t], x[2]);
+            x[3] = fmaf(kf.w, delta[t], x[3]);
+          }
+#pragma unroll
+          for (int u = 0; u < 4; ++u)
+            if (i + u < dim) shared.s[(i + u) * a.columns + c] = shared.g[i + u] * x[u];
         }
-#pragma unroll
-        for (int n = 0; n < R; ++n) {
-          if (n >= h.count) break;
-          const int t = h.t0 + n;
-          const float d = h.beta[n] * (v[n] - sum[n]);
-          h.delta[t * h.pitch + j] = d;
-          if (h.keep) h.kept_delta[t * h.width + j] = d;
-          LoadRow(h.l + t * kRows, w);
-#pragma unroll
-          for (int later = n + 1; later < R; ++later) sum[later] = fmaf(w[later], d, sum[later]);
-        }
       }
-    }
-    __syncthreads();  // all deltas of these columns are there
-    if (active && half == 1) {
-      float w[R];
-      for (int t = 0; t < h.t0; ++t) {
-        LoadRow(h.p + t * kRows, w);
-        const float d = h.delta[t * h.pitch + j];
-#pragma unroll
-        for (int n = 0; n < R; ++n) sum[n] = fmaf(w[n], d, sum[n]);
-      }
-#pragma unroll
-      for (int from = 0; from < R; ++from) {
-        if (from >= h.count) break;
-        LoadRow(h.p + (h.t0 + from) * kRows, w);
-        const float d = h.delta[(h.t0 + from) * h.pitch + j];
-#pragma unroll
-        for (int n = from; n < R; ++n) sum[n] = fmaf(w[n], d, sum[n]);
-      }
-#pragma unroll
-      for (int n = 0; n < R; ++n) {
-        if (n < h.count) h.out[n * h.width + j] = sum[n];
-      }
-    }
-  }
-}
-
-// After the block's last row: S takes in its rows. The halves of the threads take every other four rows of S.
-__device__ void Fold(const Head& h) {
-  const int half = static_cast<int>(threadIdx.x) / kColumns;
-  for (int j = static_cast<int>(threadIdx.x) % kColumns; j < h.dim; j += kColumns) {
-    float delta[kRows];
-#pragma unroll
-    for (int t = 0; t < kRows; ++t) delta[t] = t < h.block ? h.delta[t * h.pitch + j] : 0.0f;
-    for (int i = 4 * half; i < h.dim; i += 8) {  // the last four may reach into the space between rows
-      float x[4];
-#pragma unroll
-      for (int u = 0; u < 4; ++u) x[u] = i + u < h.dim ? h.s[int64_t{i + u} * h.dim + j] : 0.0f;
-#pragma unroll
-      for (int t = 0; t < kRows; ++t) {
-        if (t >= h.block) break;
-        const float4 kf = *reinterpret_cast<const float4*>(h.kf + t * h.pitch + i);
-        x[0] = fmaf(kf.x, delta[t], x[0]);
-        x[1] = fmaf(kf.y, delta[t], x[1]);
-        x[2] = fmaf(kf.z, delta[t], x[2]);
-        x[3] = fmaf(kf.w, delta[t], x[3]);
-      }
-#pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        if (i + u < h.dim) h.s[int64_t{i + u} * h.dim + j] = h.last[i + u] * x[u];
-      }
-    }
-  }
-}
-
-// Grid: heads x segments. kMost: rows of the pass in one block of the grid, at most. kSharedS: S lies in shared memory meanwhile; it
-// is on its way while kE, qE, L and P are computed. With few rows two blocks share a multiprocessor: sequences decoded together.
-template <int kMost, bool kSharedS>
-__global__ void __launch_bounds__(kThreads, kMost < kRows ? 2 : 1) KdaRecurKernel(const KdaRecurArgs a) {
-  extern __shared__ float4 memory[];
-  const int thread = static_cast<int>(threadIdx.x), head = static_cast<int>(blockIdx.x), dim = a.dim,
-            pitch = Pitch(dim);
-  const SegmentView segment = a.segment[blockIdx.y];
-  const LayerState state = segment.layers[a.layer];
-  const int64_t width = int64_t{a.heads} * dim, at = int64_t{head} * dim, squared = int64_t{dim} * dim;
-  float* const global_s = state.s + head * squared;
-
-  float* free = reinterpret_cast<float*>(memory);
-  const auto take = [&](int64_t floats) {
-    float* const taken = free;
-    free += floats;
-    return taken;
-  };
-  Head h{};
-  h.s = kSharedS ? take(FloatsOfS(dim)) : global_s;
-  h.ke = take(kRows * pitch), h.qe = take(kRows * pitch), h.kf = take(kRows * pitch),
-  h.delta = take(kRows * pitch);
-  h.l = take(kRows * kRows), h.p = take(kRows * kRows);
-  h.last = take(pitch), h.beta = take(kRows);
-  h.dim = dim, h.pitch = pitch, h.block = a.block, h.width = width;
-  h.kept_kf = state.kf + at, h.kept_delta = state.delta + at, h.kept_g = state.g + at;
-  h.t0 = static_cast<int>(segment.position % a.block);
-
-  if constexpr (kSharedS) {
-    if (squared % 4 == 0) {  // every head's S at a multiple of 16 bytes
-      for (int64_t i = 4 * thread; i < squared; i += 4 * kThreads)
-        __pipeline_memcpy_async(h.s + i, global_s + i, 16);
-    } else {
-      for (int64_t i = thread; i < squared; i += kThreads) __pipeline_memcpy_async(h.s + i, global_s + i, 4);
-    }
-    __pipeline_commit();
-  }
-  // The block's rows of before.
-  for (int t = 0; t < h.t0; ++t) {
-    for (int i = thread; i < dim; i += kThreads) {
-      h.kf[t * pitch + i] = h.kept_kf[t * width + i];
-      h.delta[t * pitch + i] = h.kept_delta[t * width + i];
-    }
-  }
-
-  bool folded = false;
-  for (int r = 0; r < segment.rows; r += h.count, h.t0 = 0) {
-    const int left = segment.rows - r, room = a.block - h.t0;
-    h.count = left < room ? left : room;
-    h.keep = h.count < room;
-    const int64_t row = int64_t{segment.first_row} + r;
-    h.q = a.qkv + row * 3 * width + at, h.k = h.q + width, h.v = h.k + width;
-    h.decay = a.decay + row * width + at;
-    h.out = a.mixed + row * width + at;
-    if (thread < h.count) h.beta[thread] = a.beta[(row + thread) * a.heads + head];
-    Decay<kMost>(h);
-    __syncthreads();  // kE, qE, kF and beta are there
-    Weights(h);
-    if constexpr (kSharedS) __pipeline_wait_prior(0);  // this thread's part of S
-    __syncthreads();                                   // L, P and S are there
-    if (kMost == 1 || h.count == 1) {
-      Rows<1>(h);
-    } else if (kMost == kFewRows || h.count <= kFewRows) {
-      Rows<kMost == 1 ? 1 : kFewRows>(h);
-    } else {
-      Rows<kMost>(h);
-    }
-    if (!h.keep) {  // behind the barrier of the last columns, before which S was read
-      Fold(h);
       folded = true;
     }
-    __syncthreads();  // S is folded and nobody reads the rows any more
+    if (a.stages == 1 && index + 1 < chunks) {
+      __syncthreads();  // nobody reads the stage any more
+      fetch(shared, next);
+      __pipeline_commit();
+    }
+    chunk = next;
   }
-  if (kSharedS && folded) {
-    for (int64_t i = thread; i < squared; i += kThreads) global_s[i] = h.s[i];
-  }
+  if (!folded) return;
+  __syncthreads();  // S is folded
+  for (int i = thread; i < dim * columns; i += kThreads)
+    kept_s[int64_t{i / columns} * dim + i % columns] = base[i / columns * a.columns + i % columns];
 }
 
-template <int kMost, bool kSharedS>
-Status Launch(const StepContext& c, const KdaRecurArgs& args) {
-  const int64_t shared = SharedBytes(args.dim, kSharedS);
-  if (Status s =
-          Check(cudaFuncSetAttribute(KdaRecurKernel<kMost, kSharedS>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-                "kda.recur: asking for shared memory");
-      !s.ok())
-    return s;
-  const dim3 grid(static_cast<unsigned>(args.heads), static_cast<unsigned>(c.segments));
-  KdaRecurKernel<kMost, kSharedS><<<grid, kThreads, static_cast<size_t>(shared), c.stream>>>(args);
-  return c.Launched();
-}
-
-template <bool kSharedS>
-Status LaunchFor(const StepContext& c, const KdaRecurArgs& args) {
-  if (c.rows == 1) return Launch<1, kSharedS>(c, args);
-  return c.rows <= kFewRows ? Launch<kFewRows, kSharedS>(c, args) : Launch<kRows, kSharedS>(c, args);
+// Grid: columns x rows of a block x segments.
+__global__ void __launch_bounds__(kThreads) KdaKeepKernel(const KdaRecurArgs a) {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
+  const SegmentView segment = a.segment[blockIdx.z];
+  const LayerState& state = segment.layers[a.layer];
+  const int64_t width = int64_t{a.heads} * a.dim, i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int t = static_cast<int>(blockIdx.y),
+            of_block = static_cast<int>((segment.position + segment.rows) % a.block);
+  const int row = segment.rows - of_block + t;  // below 0: it has been in the state before
+  if (t >= of_block || row < 0 || i >= width) return;
+  state.kf[t * width + i] = a.kf[(segment.first_row + row) * width + i];
+  state.g[t * width + i] = a.g[(segment.first_row + row) * width + i];
 }
 
 }  // namespace
 
-Status KdaRecur(const StepContext& c) {
+Status KdaRecurOf(const StepContext& c, const float* qkv, const float* decay, const float* beta,
+                  float* mixed) {
   constexpr int64_t kWidest = 4096;  // far beyond what fits
   int most = 0;
   if (Status s =
@@ -354,21 +392,52 @@ Status KdaRecur(const StepContext& c) {
                 "kda.recur: asking how much shared memory there is");
       !s.ok())
     return s;
-  const int64_t wide = c.hp.kda_head_dim;
-  const int dim = static_cast<int>(wide < kWidest ? wide : kWidest);
-  if (SharedBytes(dim, false) > most) {
+  KdaRecurArgs args{};
+  const int64_t wide = c.hp.kda_head_dim, width = c.hp.kda_width(), heads = c.hp.kda_heads;
+  args.dim = static_cast<int>(std::min(wide, kWidest));
+  args.stages = 2, args.columns = kColumns;
+  const auto prepare = static_cast<int64_t>(3 * kRows * Pitch(args.dim) * sizeof(float));
+  const auto scan = [&] { return Shared::Bytes(args.dim, args.columns, args.stages); };
+  while (scan() > most && (args.stages > 1 || args.columns > 4)) {
+    if (args.stages > 1) {
+      args.stages = 1;
+    } else {
+      args.columns /= 2;
+    }
+  }
+  if (std::max(scan(), prepare) > most) {
     return {Code::kUnsupported, "kda.recur: heads " + std::to_string(wide) + " wide want " +
-                                    std::to_string(SharedBytes(dim, false)) +
+                                    std::to_string(std::max(scan(), prepare)) +
                                     " bytes of shared memory, this GPU has " + std::to_string(most)};
   }
-  KdaRecurArgs args{};
-  args.qkv = c.Floats(plan::Slot::kQkv), args.decay = c.Floats(plan::Slot::kDecay),
-  args.beta = c.Floats(plan::Slot::kBeta);
-  args.mixed = c.Floats(plan::Slot::kMixed);
+  args.qkv = qkv, args.decay = decay, args.beta = beta, args.mixed = mixed;
+  for (float** rows : {&args.ke, &args.qe, &args.kf, &args.g}) *rows = c.scratch.Take<float>(c.rows * width);
+  for (float** rows : {&args.l, &args.p}) *rows = c.scratch.Take<float>(c.rows * heads * kRows);
+  if (args.p == nullptr) return NoScratch(c);
   args.segment = c.batch.segments;
   args.layer = c.layer_index();
-  args.heads = static_cast<int>(c.hp.kda_heads), args.dim = dim, args.block = static_cast<int>(c.hp.block);
-  return SharedBytes(dim, true) <= most ? LaunchFor<true>(c, args) : LaunchFor<false>(c, args);
+  args.heads = static_cast<int>(heads), args.block = static_cast<int>(c.hp.block);
+  args.parts = (args.dim + args.columns - 1) / args.columns;
+
+  const bool early = c.early;
+  const auto segments = static_cast<unsigned>(c.segments);
+  const int64_t most_rows = c.rows - c.segments + 1;  // of a segment; each has one
+  if (AllowShared(KdaPrepareKernel, static_cast<int>(prepare)) &&
+      AllowShared(KdaScanKernel, static_cast<int>(scan()))) {
+    const dim3 chunks(static_cast<unsigned>(heads), static_cast<unsigned>((most_rows - 1) / args.block + 2),
+                      segments);
+    LaunchEarly(early, chunks, kThreads, static_cast<size_t>(prepare), c.stream, KdaPrepareKernel, args);
+    LaunchEarly(early, dim3(static_cast<unsigned>(heads * args.parts), segments), kThreads,
+                static_cast<size_t>(scan()), c.stream, KdaScanKernel, args);
+    LaunchEarly(early, dim3(Blocks(width, kThreads), static_cast<unsigned>(args.block), segments), kThreads,
+                0, c.stream, KdaKeepKernel, args);
+  }
+  return c.Launched();
+}
+
+Status KdaRecur(const StepContext& c) {
+  return KdaRecurOf(c, c.Floats(plan::Slot::kQkv), c.Floats(plan::Slot::kDecay), c.Floats(plan::Slot::kBeta),
+                    c.Floats(plan::Slot::kMixed));
 }
 
 }  // namespace glint::cuda

@@ -9,8 +9,8 @@
 
 namespace glint::cuda {
 
-// Matrices of one type and width that one launch serves: a fused stage's q, k and v, or gate and up.
-inline constexpr int kMostTargets = 4;
+// Matrices of one type and width that one launch serves: gate and up, or what kda.fused multiplies with x.
+inline constexpr int kMostTargets = 6;
 struct ProductTarget {
   const uint8_t* data;
   uint64_t slice_bytes;
@@ -54,6 +54,7 @@ struct DecodeArgs {
   const RowView* rows;
   float* out;
   int64_t out_stride;
+  bool overlap;
 };
 
 struct FormatLaunches {

@@ -281,6 +281,8 @@ TEST_P(GpuPass, BitsDoNotDependOnChunksLeversOrCompany) {
                                                     {"hc.block"},
                                                     {"hc.block", "hc.fused"},
                                                     {"moe.beside"},
+                                                    {"kda.fused"},
+                                                    {"kda.fused", "mma"},
                                                     {"all"}}) {
       if (chunk > 8 && !without.empty() && without[0] == "graph") continue;
       SCOPED_TRACE(fmt::format("chunks of {}, without {}", chunk, without.empty() ? "nothing" : without[0]));
