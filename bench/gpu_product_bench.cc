@@ -1,5 +1,6 @@
 // Products on a GPU by themselves: one decoded row (or a few) against one matrix after another, more of them than the L2 holds, as a
-// graph. Prints microseconds a launch, bytes and weights a second, beside the read bandwidth measured in the same run.
+// graph; and gate and up of eight experts in one launch. Prints microseconds a launch, bytes (of the file) and weights a second, beside
+// the read bandwidth measured in the same run.
 //   gpu_product_bench [TYPE...]
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
@@ -17,14 +18,17 @@ namespace {
 
 using namespace glint;
 
+constexpr int64_t kExperts = 32, kUsed = 8;
+
 struct Shape {
   int64_t rows, columns;
+  bool experts = false;  // eight of kExperts, two matrices of each
 };
 
 // Device time of one product (with its share of the rounding of x), in seconds: the median of several graphs of many.
 double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
             const cuda::DeviceTables& tables, const model::Weights& weights,
-            const std::vector<const model::Matrix*>& matrices, int64_t rows) {
+            const std::vector<const model::Matrix*>& matrices, int64_t rows, bool experts) {
   auto memory = cuda::DeviceMemory::Take(context, uint64_t{256} << 20, "the bench");
   if (!memory.ok()) return 0;
   cudaMemset(memory->data(), 0, memory->bytes());
@@ -32,6 +36,12 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
   const plan::Step step{};
   cuda::How how;
   how.tensor_cores = true;
+  const int64_t pairs = rows * kUsed;
+  std::vector<int32_t> ids(matrices.size() * static_cast<size_t>(pairs));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 5 + i / 8 * 3) % kExperts);
+  auto on_ids = cuda::DeviceMemory::Take(context, ids.size() * sizeof(int32_t), "the bench");
+  if (!on_ids.ok()) return 0;
+  cudaMemcpy(on_ids->data(), ids.data(), ids.size() * sizeof(int32_t), cudaMemcpyHostToDevice);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal);
@@ -61,10 +71,18 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
                             nullptr,
                             context.device().major >= 9};
   const float* const x = scratch.Take<float>(rows * columns);
-  float* const y = scratch.Take<float>(rows * out);
+  float* const y = scratch.Take<float>(rows * out * 2 * kUsed);
   cuda::Operand operand(c, x, columns, rows, columns);
-  for (const model::Matrix* const m : matrices) {
-    if (const Status s = operand.Times(*m, y, out); !s.ok()) fmt::print("{}\n", s.message());
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const cuda::Pairs chosen{
+        cuda::Pairs::Kind::kExperts,
+        reinterpret_cast<const int32_t*>(on_ids->data()) + i / 2 * static_cast<size_t>(pairs), kUsed};
+    const Status s = experts
+                         ? operand.TimesAll({{matrices[i], y, out}, {matrices[i + 1], y + pairs * out, out}},
+                                            chosen, pairs)
+                         : operand.Times(*matrices[i], y, out);
+    if (!s.ok()) fmt::print("{}\n", s.message());
+    if (experts) ++i;
   }
   cudaStreamEndCapture(context.stream(), &graph);
   if (cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess) return 0;
@@ -78,7 +96,7 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
     cudaStreamSynchronize(context.stream());
     float ms = 0;
     cudaEventElapsedTime(&ms, begin, end);
-    if (pass > 1) times.push_back(ms * 1e-3 / static_cast<double>(matrices.size()));
+    if (pass > 1) times.push_back(ms * 1e-3 / static_cast<double>(matrices.size() / (experts ? 2 : 1)));
   }
   std::sort(times.begin(), times.end());
   cudaGraphExecDestroy(exec), cudaGraphDestroy(graph), cudaEventDestroy(begin), cudaEventDestroy(end);
@@ -107,11 +125,12 @@ int main(int argc, char** argv) {
     std::vector<std::byte> block(some.size() / format->block_weights * format->block_bytes);
     format->encode(some.data(), nullptr, block.data(), some.size());
     for (const Shape shape : {Shape{24576, 4096}, Shape{8192, 4096}, Shape{4096, 8192}, Shape{2048, 4096},
-                              Shape{16384, 4096}, Shape{4096, 2048}}) {
+                              Shape{4096, 2048}, Shape{2048, 4096, true}}) {
       model::Weights weights;
       const uint64_t row_bytes = *quant::RowBytes(*format, static_cast<uint64_t>(shape.columns));
-      const uint64_t bytes = row_bytes * static_cast<uint64_t>(shape.rows);
-      const size_t count = std::clamp<size_t>((600u << 20) / bytes, 4, 64);
+      const int64_t slices = shape.experts ? kExperts : 1;
+      const uint64_t bytes = row_bytes * static_cast<uint64_t>(shape.rows * slices);
+      const size_t count = std::clamp<size_t>((600u << 20) / bytes, 4, 64) / 2 * 2;
       std::vector<std::vector<std::byte>> data(count, std::vector<std::byte>(bytes));
       weights.layers.resize(count);
       std::vector<const model::Matrix*> matrices;
@@ -121,17 +140,22 @@ int main(int argc, char** argv) {
                       data[i].begin() + static_cast<int64_t>(at));
         model::Matrix& m = weights.layers[i].dense.gate;
         m.type = format->type, m.columns = shape.columns, m.rows = shape.rows, m.data = data[i].data(),
-        m.row_bytes = row_bytes;
+        m.row_bytes = row_bytes, m.slices = slices;
         matrices.push_back(&m);
       }
       auto on_device = cuda::DeviceWeights::Load(*context, {}, weights, {});
       if (!on_device.ok()) return fmt::print("{}\n", on_device.status().message()), 1;
-      fmt::print("{:8} {:6} x {:5}", name, shape.rows, shape.columns);
+      fmt::print("{:8} {:6} x {:5}{}", name, shape.rows, shape.columns,
+                 shape.experts ? " x 8 x 2" : "        ");
       for (const int64_t rows : {1, 4, 8}) {
-        const double s = Time(*context, **on_device, *tables, weights, matrices, rows);
-        fmt::print("  {} rows {:6.2f} us {:5.0f} GB/s {:5.2f} T/s", rows, s * 1e6,
-                   static_cast<double>(bytes) / s * 1e-9,
-                   static_cast<double>(shape.rows * shape.columns) / s * 1e-12);
+        if (shape.experts && rows > 1) break;
+        const double s = Time(*context, **on_device, *tables, weights, matrices, rows, shape.experts);
+        const double weights_read =
+            static_cast<double>(shape.rows * shape.columns * (shape.experts ? 2 * kUsed : 1));
+        fmt::print(
+            "  {} rows {:6.2f} us {:5.0f} GB/s {:5.2f} T/s", rows, s * 1e6,
+            weights_read / static_cast<double>(shape.columns) * static_cast<double>(row_bytes) / s * 1e-9,
+            weights_read / s * 1e-12);
       }
       fmt::print("\n");
     }

@@ -48,6 +48,34 @@ __device__ inline uint32_t Negate(uint32_t codes, uint32_t signs) {
   const uint32_t ones = (signs & 15u) * 0x00204081u & 0x01010101u;
   return (codes ^ ones * 255u) + ones;
 }
+// prmt as it is: a selector of 8 + n gives the highest bit of byte n eight times (__byte_perm knows no such).
+__device__ inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t select) {
+  uint32_t r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
+  return r;
+}
+// Four codes with the signs of block b in a sign word (cuda/recode.h). `flips`: Flips(codes).
+__device__ inline uint32_t Signed(uint32_t codes, uint32_t flips, uint32_t word, int b) {
+  return codes ^ (flips & Permute(word << (7 - b), 0, 0xba98u));  // the highest bit of each byte, eight times
+}
+// What turns each of four codes into its negative; none of them is zero.
+__device__ inline uint32_t Flips(uint32_t codes) { return codes ^ (0x01010100u - codes); }
+
+// Byte i of a word, unsigned or signed, as a float.
+__device__ inline float ByteToFloat(uint32_t word, int i) {
+  return __int2float_rn(static_cast<int>(Permute(word, 0, 0x4440u | static_cast<uint32_t>(i))));
+}
+__device__ inline float SignedByteToFloat(uint32_t word, int i) {
+  return __int2float_rn(static_cast<int>(Permute(word, 0, 0x8880u + 0x1111u * static_cast<uint32_t>(i))));
+}
+// Numbers 2 n + 1 of the eight nibbles n of a word: of the even ones, of the odd ones.
+struct OddNumbers {
+  uint32_t even, odd;
+  __device__ void Set(uint32_t nibbles) {
+    even = (nibbles & 0x0f0f0f0fu) * 2 + 0x01010101u;
+    odd = (nibbles >> 4 & 0x0f0f0f0fu) * 2 + 0x01010101u;
+  }
+};
 __device__ inline uint32_t EvenSigns(uint32_t seven) { return seven | (__popc(seven) & 1u) << 7; }
 
 // table[nibble] for the low nibbles of four bytes (high ones must be zero); table: sixteen signed bytes.
@@ -69,13 +97,14 @@ __device__ inline uint32_t Fp4Doubled(uint32_t nibbles) {
 enum class Order : uint8_t { kNatural, kWide };
 
 // What every decoder has: kBlocks blocks of 32 columns a tile, kUnits units a block (scales; two of 16 columns in natural order, or of
-// lanes t < 2 and t >= 2 in wide order), and whether there are minima. kTableBytes: a grid that the kernel keeps in shared memory.
+// lanes t < 2 and t >= 2 in wide order), and whether there are minima. kTableBytes: what FillTable makes of the format's grid in shared
+// memory, where Codes looks.
 template <quant::Type kFormat, int kTileBlocks, int kRowBytes, int kUnitsOfBlock, bool kWithMinima,
-          Order kColumns, int kGridBytes = 0>
+          Order kColumns, int kSharedBytes = 0>
 struct Decoder {
   static constexpr quant::Type kType = kFormat;
   static constexpr int kBlocks = kTileBlocks, kTileBytes = kRowBytes * kTileRows, kUnits = kUnitsOfBlock,
-                       kTableBytes = kGridBytes;
+                       kTableBytes = kSharedBytes;
   static constexpr bool kMinima = kWithMinima;
   static constexpr Order kOrder = kColumns;
   // Without minima there is nothing to ask; formats that have them hide this.
@@ -83,11 +112,16 @@ struct Decoder {
   __device__ static float Minimum(const Regs&, int, int, int) {
     return 0;
   }
+  // The work of thread `thread` of `threads`; grid: global memory.
+  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    for (int i = thread * 16; i < kTableBytes; i += threads * 16)
+      *reinterpret_cast<uint4*>(table + i) = __ldg(reinterpret_cast<const uint4*>(grid + i));
+  }
 };
 
 // ---- formats of 32 weights; four blocks a tile ----
 
-struct Q8_0Tile : Decoder<quant::Type::kQ8_0, 4, 136, 1, false, Order::kNatural> {
+struct Q8_0Tile : Decoder<quant::Type::kQ8_0, 4, 136, 1, false, Order::kWide> {
   struct Regs {
     uint4 code[4];
     uint2 scale[2];
@@ -100,7 +134,10 @@ struct Q8_0Tile : Decoder<quant::Type::kQ8_0, 4, 136, 1, false, Order::kNatural>
       r.scale[half] = M::template Load<uint2>(tile + 2048 + (lane / 4 + 8 * half) * 8);
     return r;
   }
-  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t*) { return r.code[b]; }
+  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t*) {
+    const uint4& v = r.code[b];
+    return {v.x, v.z, v.y, v.w};
+  }
   __device__ static float Scale(const Regs& r, int half, int b, int) {
     return Half((b < 2 ? r.scale[half].x : r.scale[half].y) >> (b % 2 * 16));
   }
@@ -119,8 +156,10 @@ struct Nibbles {
     return {low & 0x0f0f0f0fu, high & 0x0f0f0f0fu, low >> 4 & 0x0f0f0f0fu, high >> 4 & 0x0f0f0f0fu};
   }
 };
+// Bytes of at most 127, less `bytes`, also at most 127 each.
 __device__ inline uint4 Minus(uint4 v, uint32_t bytes) {
-  return {__vsub4(v.x, bytes), __vsub4(v.y, bytes), __vsub4(v.z, bytes), __vsub4(v.w, bytes)};
+  const auto minus = [bytes](uint32_t word) { return ((word | 0x80808080u) - bytes) ^ 0x80808080u; };
+  return {minus(v.x), minus(v.y), minus(v.z), minus(v.w)};
 }
 
 struct Q4_0Tile : Decoder<quant::Type::kQ4_0, 4, 72, 1, false, Order::kNatural> {
@@ -274,10 +313,10 @@ struct Q5_1Tile : Decoder<quant::Type::kQ5_1, 4, 96, 1, true, Order::kNatural> {
 __device__ inline uint4 And(uint4 v, int shift, uint32_t mask) {
   return {v.x >> shift & mask, v.y >> shift & mask, v.z >> shift & mask, v.w >> shift & mask};
 }
-// The bits of v that `mask` keeps after a shift right, moved left and joined to `to`.
-__device__ inline uint4 Join(uint4 to, uint4 v, int shift, uint32_t mask, int left) {
-  const uint4 high = And(v, shift, mask);
-  return {to.x | high.x << left, to.y | high.y << left, to.z | high.z << left, to.w | high.w << left};
+// The bits of v that `mask` keeps after a shift right (left, where it is negative), joined to `to`.
+__device__ inline uint4 Join(uint4 to, uint4 v, int shift, uint32_t mask) {
+  const auto moved = [=](uint32_t word) { return (shift < 0 ? word << -shift : word >> shift) & mask; };
+  return {to.x | moved(v.x), to.y | moved(v.y), to.z | moved(v.z), to.w | moved(v.w)};
 }
 
 // d, dmin, then eight 6-bit scales and minima (quant/q4_k.h).
@@ -334,7 +373,7 @@ struct Q5_KTile : Decoder<quant::Type::kQ5_K, 8, 176, 1, true, Order::kNatural> 
     return r;
   }
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t*) {
-    return Join(And(r.low[b / 2], b % 2 * 4, 0x0f0f0f0fu), r.high, b, 0x01010101u, 4);
+    return Join(And(r.low[b / 2], b % 2 * 4, 0x0f0f0f0fu), r.high, b - 4, 0x10101010u);
   }
   __device__ static float Scale(const Regs& r, int half, int b, int) { return r.scales.Scale(half, b); }
   __device__ static float Minimum(const Regs& r, int half, int b, int) { return r.scales.Minimum(half, b); }
@@ -361,12 +400,11 @@ struct Q6_KTile : Decoder<quant::Type::kQ6_K, 8, 210, 2, false, Order::kNatural>
   // Of each half of 128 columns, blocks b and b + 2 share bytes of `low`, all four share those of `high`.
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t*) {
     const uint4 low = And(r.low[b / 4 * 2 + b % 2], b % 4 / 2 * 4, 0x0f0f0f0fu);
-    return Minus(Join(low, r.high[b / 4], b % 4 * 2, 0x03030303u, 4), 0x20202020u);
+    return Minus(Join(low, r.high[b / 4], b % 4 * 2 - 4, 0x30303030u), 0x20202020u);
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
     const int u = 2 * b + unit;
-    const auto number = static_cast<int8_t>(Byte(Word(r.scale[half], u / 4), u % 4));
-    return Half(r.super[half]) * static_cast<float>(number);
+    return Half(r.super[half]) * SignedByteToFloat(Word(r.scale[half], u / 4), u % 4);
   }
 };
 
@@ -390,7 +428,7 @@ struct Q3_KTile : Decoder<quant::Type::kQ3_K, 8, 110, 2, false, Order::kNatural>
     return r;
   }
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t*) {
-    return Minus(Join(And(r.low[b / 4], b % 4 * 2, 0x03030303u), r.high, b, 0x01010101u, 2), 0x04040404u);
+    return Minus(Join(And(r.low[b / 4], b % 4 * 2, 0x03030303u), r.high, b - 2, 0x04040404u), 0x04040404u);
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
     const int u = 2 * b + unit;
@@ -478,81 +516,101 @@ struct IQ4_XSTile : Decoder<quant::Type::kIQ4_XS, 8, 136, 1, false, Order::kNatu
   }
 };
 
-// Grids in shared memory: points of four codes as words, points of eight as pairs of words.
-__device__ inline uint32_t Point4(const uint8_t* table, uint32_t n) {
-  return reinterpret_cast<const uint32_t*>(table)[n];
-}
+// Grids in shared memory as they are: points of eight codes as pairs of words.
 __device__ inline uint2 Point8(const uint8_t* table, uint32_t n) {
   return reinterpret_cast<const uint2*>(table)[n];
 }
 
-struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 98, 1, false, Order::kNatural, 1024> {
-  struct Regs {
-    uint4 point[2];    // a word a block: points of x, y, z, w
-    uint4 word[2][2];  // of rows g and g + 8: signs and scale of each block
-    uint16_t super[2];
-  };
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      for (int i = 0; i < 2; ++i) r.word[half][i] = M::template Load<uint4>(tile + 1024 + row * 32 + i * 16);
-      r.super[half] = M::template Load<uint16_t>(tile + 1536 + row * 2);
+// A table of points of four: entries of 16 copies of {codes, Flips(codes)}, one for each lane of half a warp, so that no two lanes want the
+// same bank. An entry takes 256 bytes for 256 points (the second half is never touched), 128 for 512, where bit 8 of the number is bit 7
+// of the address: byte 1 of an address is always the number's low byte.
+struct Copies4 {
+  template <int kPoints>
+  __device__ static void Fill(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    for (int i = thread; i < kPoints * 8; i += threads) {
+      const int n = i / 8;
+      const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(grid) + n);
+      *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 128 + i % 8 * 16) = {codes, Flips(codes),
+                                                                                       codes, Flips(codes)};
     }
-    return r;
   }
-  // Points t and 4 + t of a row: the nibble t % 2 of sign bytes t / 2 and 2 + t / 2.
-  __device__ static uint4 Codes(const Regs& r, int b, int t, const uint8_t* table) {
-    const uint32_t points = Word(r.point[b / 4], b % 4);
-    const uint32_t g = Word(r.word[0][b / 4], b % 4), g8 = Word(r.word[1][b / 4], b % 4);
-    const int first = 7 * (t / 2), nibble = t % 2 * 4;
-    const auto signs = [&](uint32_t word, int shift) { return EvenSigns(word >> shift & 127u) >> nibble; };
-    return {Negate(Point4(table, Byte(points, 0)), signs(g, first)),
-            Negate(Point4(table, Byte(points, 1)), signs(g8, first)),
-            Negate(Point4(table, Byte(points, 2)), signs(g, first + 14)),
-            Negate(Point4(table, Byte(points, 3)), signs(g8, first + 14))};
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int) {
-    return Half(r.super[half]) * 0.25f * static_cast<float>(2 * (Word(r.word[half][b / 4], b % 4) >> 28) + 1);
+  __device__ static uint32_t Copy(int lane) { return static_cast<uint32_t>(lane) % 16 * 8; }
+  // Byte i of `points` is the low byte of the number.
+  __device__ static uint32_t At(const uint8_t* table, uint32_t points, int i, uint32_t copy, uint32_t signs,
+                                int b) {
+    const uint32_t at = Permute(points, copy, 0x5504u | static_cast<uint32_t>(i) << 4);
+    const uint2 v = *reinterpret_cast<const uint2*>(table + at);
+    return Signed(v.x, v.y, signs, b);
   }
 };
 
-struct IQ3_STile : Decoder<quant::Type::kIQ3_S, 8, 110, 1, false, Order::kNatural, 2048> {
+struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWide, 65536> {
   struct Regs {
-    uint4 point[2];
-    uint4 sign[2][2];  // a word a block
-    uint2 high[2];     // a byte a block: bit 8 of its points' numbers
-    uint32_t scale[2];
-    uint16_t super[2];
+    uint4 point[2];  // a word a block: points of x, z, y, w
+    uint4 sign;      // their sign words
+    OddNumbers scale[2];
+    float super[2];
+    uint32_t copy;
   };
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
+    r.sign = M::Stream(tile + 1024 + lane * 16);
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + 8 * half;
-      for (int i = 0; i < 2; ++i) r.sign[half][i] = M::template Load<uint4>(tile + 1024 + row * 32 + i * 16);
-      r.high[half] = M::template Load<uint2>(tile + 1536 + row * 8);
-      r.scale[half] = M::template Load<uint32_t>(tile + 1664 + row * 4);
-      r.super[half] = M::template Load<uint16_t>(tile + 1728 + row * 2);
+      r.scale[half].Set(M::template Load<uint32_t>(tile + 1536 + row * 4));
+      r.super[half] = 0.25f * Half(M::template Load<uint16_t>(tile + 1600 + row * 2));
     }
+    r.copy = Copies4::Copy(lane);
     return r;
   }
-  __device__ static uint4 Codes(const Regs& r, int b, int t, const uint8_t* table) {
+  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
     const uint32_t points = Word(r.point[b / 4], b % 4);
-    const uint32_t signs[2] = {Word(r.sign[0][b / 4], b % 4), Word(r.sign[1][b / 4], b % 4)};
-    const uint32_t high[2] = {Byte(b < 4 ? r.high[0].x : r.high[0].y, b % 4),
-                              Byte(b < 4 ? r.high[1].x : r.high[1].y, b % 4)};
-    const auto code = [&](int i, int half, int point) {
-      const uint32_t number = Byte(points, i) | (high[half] >> point & 1u) << 8;
-      return Negate(Point4(table, number), signs[half] >> (4 * point));
-    };
-    return {code(0, 0, t), code(1, 1, t), code(2, 0, 4 + t), code(3, 1, 4 + t)};
+    const auto code = [&](int i) { return Copies4::At(table, points, i, r.copy, Word(r.sign, i), b); };
+    return {code(0), code(2), code(1), code(3)};
   }
   __device__ static float Scale(const Regs& r, int half, int b, int) {
-    return Half(r.super[half]) * static_cast<float>(2 * (r.scale[half] >> (4 * b) & 15u) + 1);
+    return r.super[half] * ByteToFloat(b % 2 ? r.scale[half].odd : r.scale[half].even, b / 2);
+  }
+  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    Copies4::Fill<256>(table, grid, thread, threads);
+  }
+};
+
+struct IQ3_STile : Decoder<quant::Type::kIQ3_S, 8, 110, 1, false, Order::kWide, 65536> {
+  struct Regs {
+    IQ3_XXSTile::Regs rest;
+    uint32_t ninth;  // bit b of byte i: bit 8 of point i of block b
+  };
+  template <class M>
+  __device__ static Regs Read(const uint8_t* tile, int lane) {
+    Regs r;
+    for (int i = 0; i < 2; ++i) r.rest.point[i] = M::Stream(tile + i * 512 + lane * 16);
+    r.rest.sign = M::Stream(tile + 1024 + lane * 16);
+    r.ninth = M::template Load<uint32_t>(tile + 1536 + lane * 4);
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      r.rest.scale[half].Set(M::template Load<uint32_t>(tile + 1664 + row * 4));
+      r.rest.super[half] = Half(M::template Load<uint16_t>(tile + 1728 + row * 2));
+    }
+    r.rest.copy = Copies4::Copy(lane);
+    return r;
+  }
+  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
+    const uint32_t points = Word(r.rest.point[b / 4], b % 4);
+    const auto code = [&](int i) {
+      const int shift = 8 * i + b - 7;
+      const uint32_t high = (shift < 0 ? r.ninth << -shift : r.ninth >> shift) & 0x80u;
+      return Copies4::At(table, points, i, high | r.rest.copy, Word(r.rest.sign, i), b);
+    };
+    return {code(0), code(2), code(1), code(3)};
+  }
+  __device__ static float Scale(const Regs& r, int half, int b, int u) {
+    return IQ3_XXSTile::Scale(r.rest, half, b, u);
+  }
+  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    Copies4::Fill<512>(table, grid, thread, threads);
   }
 };
 
@@ -600,34 +658,55 @@ __device__ inline float NibbleScale(uint32_t d, uint2 scales, int b, int unit) {
   return Half(d) * 0.125f * static_cast<float>(2 * number + 1);
 }
 
-struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 8192> {
+struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 65536> {
   struct Regs {
-    uint4 point, sign;
-    uint2 high[2], scale[2];
-    uint16_t super[2];
+    uint4 point;
+    uint4 sign;              // sign words of x, z, y, w
+    uint32_t high;           // bits 8 and 9 of row g's points, then of row g + 8's
+    OddNumbers scale[2][2];  // of units of even and odd number of blocks 0..3, 4..7
+    float super[2];
+    uint32_t copy;
   };
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     r.point = M::Stream(tile + lane * 16);
     r.sign = M::Stream(tile + 512 + lane * 16);
+    r.high = M::template Load<uint32_t>(tile + 1024 + lane * 4);
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + 8 * half;
-      r.high[half] = M::template Load<uint2>(tile + 1024 + row * 8);
-      r.scale[half] = M::template Load<uint2>(tile + 1152 + row * 8);
-      r.super[half] = M::template Load<uint16_t>(tile + 1280 + row * 2);
+      const auto scales = M::template Load<uint2>(tile + 1152 + row * 8);
+      r.scale[half][0].Set(scales.x);
+      r.scale[half][1].Set(scales.y);
+      r.super[half] = 0.125f * Half(M::template Load<uint16_t>(tile + 1280 + row * 2));
     }
+    r.copy = static_cast<uint32_t>(lane) % 8 * 8;
     return r;
   }
-  __device__ static uint4 Codes(const Regs& r, int b, int t, const uint8_t* table) {
+  // Eight copies of an entry, 64 bytes: the number's low byte is byte 1 of the address, its bits 8 and 9 are bits 6 and 7.
+  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
     const auto point = [&](int half) {
-      const uint32_t high = Byte(b < 4 ? r.high[half].x : r.high[half].y, b % 4) >> (2 * t) & 3u;
-      return Point8(table, ByteOf(r.point, b, half) | high << 8);
+      const int shift = 16 * half + 2 * b - 6;
+      const uint32_t high = (shift < 0 ? r.high << -shift : r.high >> shift) & 0xc0u;
+      const uint32_t byte = static_cast<uint32_t>(b % 2 * 2 + half);
+      return *reinterpret_cast<const uint2*>(
+          table + Permute(Word(r.point, b / 2), high | r.copy, 0x5504u | byte << 4));
     };
-    return TwoPoints(point(0), point(1), ByteOf(r.sign, b, 0), ByteOf(r.sign, b, 1));
+    const uint2 g = point(0), g8 = point(1);
+    return {Signed(g.x, Flips(g.x), r.sign.x, b), Signed(g8.x, Flips(g8.x), r.sign.z, b),
+            Signed(g.y, Flips(g.y), r.sign.y, b), Signed(g8.y, Flips(g8.y), r.sign.w, b)};
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    return NibbleScale(r.super[half], r.scale[half], b, unit);
+    const OddNumbers& numbers = r.scale[half][b / 4];
+    return r.super[half] * ByteToFloat(unit ? numbers.odd : numbers.even, b % 4);
+  }
+  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    for (int i = thread; i < 1024 * 4; i += threads) {
+      const int n = i / 4;
+      const uint2 codes = __ldg(reinterpret_cast<const uint2*>(grid) + n);
+      *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 64 + i % 4 * 16) = {codes.x, codes.y,
+                                                                                      codes.x, codes.y};
+    }
   }
 };
 

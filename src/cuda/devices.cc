@@ -24,7 +24,8 @@ Result<std::vector<DeviceInfo>> ListDevices() {
             Check(cudaGetDeviceProperties(&p, ordinal), fmt::format("asking GPU {} what it is", ordinal));
         !s.ok())
       return s;
-    devices.push_back({ordinal, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem});
+    devices.push_back({ordinal, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem,
+                       static_cast<int>(p.sharedMemPerBlockOptin)});
   }
   return devices;
 }

@@ -17,6 +17,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   uint64_t memory_bytes = 0;
+  int shared_bytes = 0;  // shared memory that a block can ask for
 };
 
 // Empty where there is no GPU or no driver: that is no error. kDevice: there is one and it does not answer.

@@ -24,7 +24,7 @@
 #include "cuda/kda.h"
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
-#include "cuda/product_kernels.cuh"
+#include "cuda/product_parts.cuh"
 #include "cuda/round.cuh"
 #include "cuda/status.h"
 
@@ -117,27 +117,33 @@ __device__ inline void LoadRow(const float* from, float (&to)[R]) {
 template <class D, int R, class Use>
 __device__ inline void LowRank(const Shared<R>& shared, const typename D::Regs& w, int first_block,
                                int blocks, const float* scales, int rows, int lane, Use&& use) {
-  static_assert(D::kBlocks == kLowBlocks && D::kOrder == Order::kNatural && !D::kMinima &&
+  static_assert(D::kBlocks == kLowBlocks && D::kOrder == Order::kWide && D::kUnits == 1 && !D::kMinima &&
                 D::kTableBytes == 0);
   constexpr int kTiles = R > 4 ? 2 : 1;  // of activations
   const int t = lane % 4;
-  TileDigits<D, kTiles> x;
+  float sum[kTiles][2] = {};
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    const int of_b = 4 * i + lane / 8, of_c = 4 * i + t;
+  for (int b = 0; b < D::kBlocks; ++b) {
+    if (b >= blocks) break;
+    const uint4 code = D::Codes(w, b, t, nullptr);
 #pragma unroll
-    for (int b = 0; b < D::kBlocks; ++b) {
-      x.b[i][b] = {0, 0}, x.d[i][b] = 0;
-      if (b < blocks && of_b < rows) {
-        const int8_t* const at =
-            shared.digits + ((of_b * 2 * kLowBlocks + first_block + b) * 2 + lane / 4 % 2) * 32 + 4 * t;
-        x.b[i][b] = {*reinterpret_cast<const uint32_t*>(at), *reinterpret_cast<const uint32_t*>(at + 16)};
+    for (int i = 0; i < kTiles; ++i) {
+      const int of_b = 4 * i + lane / 8, of_c = 4 * i + t;
+      DigitLane digits{0, 0};
+      float d = 0;
+      if (of_b < rows) {
+        const auto* const at = reinterpret_cast<const uint32_t*>(
+            shared.digits + ((of_b * 2 * kLowBlocks + first_block + b) * 2 + lane / 4 % 2) * 32 + 8 * t);
+        digits = {at[0], at[1]};
       }
-      if (b < blocks && of_c < rows) x.d[i][b] = shared.scales[of_c * 2 * kLowBlocks + first_block + b];
+      if (of_c < rows) d = shared.scales[of_c * 2 * kLowBlocks + first_block + b];
+      int product[2];
+      UnitSums<D>(code, digits, 0, t, product);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        sum[i][half] = Add<D>(sum[i][half], product[half], D::Scale(w, half, b, 0), d);
     }
   }
-  float sum[kTiles][2] = {};
-  AddTile<D, kTiles>(w, x, blocks, t, nullptr, sum);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
     if (4 * i + t >= rows) continue;

@@ -150,6 +150,8 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
       args.per_row = pairs.per_row;
       args.slices = w.slices;
       args.overlap = c_.early;
+      args.multiprocessors = c_.device.multiprocessors;
+      args.shared_bytes = c_.device.shared_bytes;
       last = w;
     }
     args.target[args.targets++] = {w.data,   w.slice_bytes,   w.rows,         w.scales,

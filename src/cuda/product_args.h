@@ -43,8 +43,17 @@ struct ProductArgs {
   const int32_t* order;
   const PairGroup* pair_groups;
   const int32_t* group_count;
-  bool overlap;  // the device can begin a launch early
+  bool overlap;                           // the device can begin a launch early
+  int32_t multiprocessors, shared_bytes;  // of the device; shared memory that a block can have
+
+  // How the kernel of few rows shares the work (few_rows.cuh): decided at the launch.
+  int32_t all_tiles;                // row_tiles
+  int32_t row_tile_bytes;           // of 16 whole weight rows
+  int32_t of_tile;                  // warps of a team
+  int32_t stages;                   // of a warp's ring
+  int32_t step_tiles, step_groups;  // from a team's task to its next: so many groups, and so many row tiles
 };
+inline constexpr int kMostFewRowsThreads = 512;
 
 struct DecodeArgs {
   const uint8_t* data;

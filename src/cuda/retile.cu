@@ -6,6 +6,7 @@ namespace {
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kRows = 16;  // of a tile; 16 threads fetch each
 constexpr uint32_t kLanes = kThreads / kRows;
+static_assert(kLanes == kRecoders);
 // Words of a string in shared memory: with up to 3 bytes before it, so that whole words are fetched. Odd, so that the rows of a
 // column of bytes lie in different banks.
 constexpr uint32_t kStride = ((kMostStringBytes + 3 + 3) / 4) | 1;
@@ -80,6 +81,7 @@ __global__ void __launch_bounds__(kThreads)
     TileKernel(const TiledMatrix m, const Strings strings, const uint32_t first, const uint32_t count) {
   __shared__ alignas(8) uint16_t places[kMostTileBytes];
   __shared__ uint32_t words[kRows * kStride];
+  __shared__ uint32_t recoded[kRows * kStride];
   const uint32_t thread = threadIdx.x, my_row = thread / kLanes, lane = thread % kLanes;
   for (uint32_t i = thread; i < m.tile_bytes; i += kThreads) places[i] = m.places[i];
 
@@ -96,13 +98,22 @@ __global__ void __launch_bounds__(kThreads)
     if (my_row < t.rows) strings.Fetch(t, my_row, lane, words + my_row * kStride);
     __syncthreads();  // the strings are there
 
-    const uint32_t bytes = strings.Bytes(t);
+    uint32_t bytes = strings.Bytes(t), phase = strings.Phase(t, 0), step = strings.Phase(t, 1) - phase;
     const bool whole = t.rows == kRows && bytes == m.string_bytes;
-    const uint32_t phase = strings.Phase(t, 0), step = strings.Phase(t, 1) - phase;
+    const uint32_t* from = words;
+    if (m.recoding != Recoding::kNone) {
+      if (my_row < t.rows) {
+        const uint32_t my_phase = (phase + my_row * step) & 3;
+        Recode(m.recoding, reinterpret_cast<const uint8_t*>(words + my_row * kStride) + my_phase,
+               reinterpret_cast<uint8_t*>(recoded + my_row * kStride), lane);
+      }
+      __syncthreads();
+      from = recoded, bytes = kMostStringBytes, phase = step = 0;
+    }
     const auto byte = [&](uint32_t place) -> uint32_t {
       const uint32_t row = place >> 8, at = place & 255;
       if (!whole && (row >= t.rows || at >= bytes)) return 0;  // what was not fetched is not read
-      return reinterpret_cast<const uint8_t*>(words + row * kStride)[((phase + row * step) & 3) + at];
+      return reinterpret_cast<const uint8_t*>(from + row * kStride)[((phase + row * step) & 3) + at];
     };
     auto* const out =
         reinterpret_cast<uint32_t*>(m.out + (uint64_t{first} * m.column_tiles + i) * m.tile_bytes);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/recode.h"
+
 namespace glint::cuda {
 
 inline constexpr uint32_t kMostStringBytes = 212;  // of a row's string in one tile (Q6_K, padded to words)
@@ -13,11 +15,13 @@ inline constexpr uint32_t kMostStringBytes = 212;  // of a row's string in one t
 struct TiledMatrix {
   // Device memory, [tile_bytes]: row << 8 | position in the row's string, for each byte of a tile.
   const uint16_t* places = nullptr;
-  uint8_t* out = nullptr;     // tile 0 of slice 0, at a multiple of 16
-  uint32_t tile_bytes = 0;    // a multiple of 16
-  uint32_t string_bytes = 0;  // of a row in a tile, as `places` counts positions
-  uint32_t rows = 0;          // of a slice
-  uint32_t row_tiles = 0;     // of a slice: rows / 16, rounded up
+  uint8_t* out = nullptr;   // tile 0 of slice 0, at a multiple of 16
+  uint32_t tile_bytes = 0;  // a multiple of 16
+  uint32_t string_bytes =
+      0;  // of a row in a tile, as `places` counts positions (before recoding, where there is some)
+  Recoding recoding = Recoding::kNone;  // of strings of one block: `places` are then of what it makes
+  uint32_t rows = 0;                    // of a slice
+  uint32_t row_tiles = 0;               // of a slice: rows / 16, rounded up
   uint32_t column_tiles = 0;  // the last may have only the beginning of its strings: the rest becomes zeros
 };
 

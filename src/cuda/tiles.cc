@@ -31,23 +31,32 @@ constexpr TileSection Rows(int begin, int width, int stride = 0, int pieces = 1)
 // A format of 256 weights a block: one block is a tile's row string.
 template <class... Sections>
 constexpr TileLayout Super(Type type, int bytes, Sections... sections) {
-  return {type, 256, 256, 1, static_cast<uint16_t>(bytes), sizeof...(sections), {sections...}};
+  return {type,         256, 256, 1, static_cast<uint16_t>(bytes), Recoding::kNone, sizeof...(sections),
+          {sections...}};
+}
+// The same of a string made by `recoding`.
+template <class... Sections>
+constexpr TileLayout Recoded(Type type, Recoding recoding, Sections... sections) {
+  return {
+      type,         256, 256, 1, static_cast<uint16_t>(RecodedBytes(recoding)), recoding, sizeof...(sections),
+      {sections...}};
 }
 
-// A format of 32 weights a block, whose first `head` bytes are the row's: four blocks.
-constexpr TileLayout Small(Type type, int bytes, int head, int pieces) {
+// A format of 32 weights a block, whose first `head` bytes are the row's: four blocks. Its codes: `pieces` pieces of `width` bytes.
+constexpr TileLayout Small(Type type, int bytes, int head, int pieces, int width = 16) {
   return {type,
           128,
           32,
           4,
           static_cast<uint16_t>(4 * bytes),
+          Recoding::kNone,
           2,
-          {Lanes(head, 16, 16, pieces, bytes, 4), Rows(0, head, bytes, 4)}};
+          {Lanes(head, width, width, pieces, bytes, 4), Rows(0, head, bytes, 4)}};
 }
 
 // The order of the fields is that of the blocks in src/quant/<format>.h.
 constexpr std::array kLayouts{
-    Small(Type::kQ8_0, 34, 2, 2),
+    Small(Type::kQ8_0, 34, 2, 1, 32),
     Small(Type::kQ4_0, 18, 2, 1),
     Small(Type::kQ4_1, 20, 4, 1),
     Small(Type::kQ5_0, 22, 6, 1),
@@ -60,9 +69,12 @@ constexpr std::array kLayouts{
     Super(Type::kQ5_K, 176, Lanes(48, 16, 16, 8), Lanes(16, 16, 16, 2), Rows(0, 16)),
     Super(Type::kQ6_K, 210, Lanes(0, 16, 16, 8), Lanes(128, 16, 16, 4), Rows(192, 16), Rows(208, 2)),
     Super(Type::kIQ4_XS, 136, Lanes(8, 16, 16, 8), Rows(0, 8)),
-    Super(Type::kIQ3_S, 110, Lanes(2, 4, 4, 16), Rows(74, 32), Rows(66, 8), Rows(106, 4), Rows(0, 2)),
-    Super(Type::kIQ3_XXS, 98, Lanes(2, 4, 4, 16), Rows(66, 32), Rows(0, 2)),
-    Super(Type::kIQ2_S, 82, Lanes(2, 4, 4, 8), Lanes(34, 4, 4, 8), Rows(66, 8), Rows(74, 8), Rows(0, 2)),
+    Recoded(Type::kIQ3_S, Recoding::kIq3S, Lanes(0, 8, 8, 8), Lanes(64, 32, 32, 1), Lanes(96, 8, 8, 1),
+            Rows(104, 4), Rows(108, 2)),
+    Recoded(Type::kIQ3_XXS, Recoding::kIq3Xxs, Lanes(0, 8, 8, 8), Lanes(64, 32, 32, 1), Rows(96, 4),
+            Rows(100, 2)),
+    Recoded(Type::kIQ2_S, Recoding::kIq2S, Lanes(0, 4, 4, 8), Lanes(32, 32, 32, 1), Lanes(64, 8, 8, 1),
+            Rows(72, 8), Rows(80, 2)),
     Super(Type::kIQ2_XS, 74, Lanes(2, 8, 8, 8), Rows(66, 8), Rows(0, 2)),
     Super(Type::kIQ2_XXS, 66, Lanes(2, 4, 8, 8), Rows(6, 4, 8, 8), Rows(0, 2)),
     Super(Type::kIQ1_S, 50, Lanes(2, 4, 4, 8), Rows(34, 16), Rows(0, 2)),

@@ -3,15 +3,17 @@
 //
 // A tile is 16 weight rows by kTileColumns columns (one block of the K- and IQ-formats, four blocks of the formats of 32); as many
 // bytes as in the file. Rows are padded to 16 and the last tile of a row to four blocks with zero bytes. A slice is
-// [row tile][column tile][tile]. Within a tile the bytes of a row (those of the file, in order: "row string") are taken apart into
-// sections:
+// [row tile][column tile][tile]. Within a tile the bytes of a row (those of the file, in order: "row string"; of some formats the same
+// bits in another order, cuda/recode.h) are taken apart into sections:
 //   lanes  pieces of 4 u bytes; lane t of four gets bytes u t ... of each. Lane 4 g + t of the warp holds those of rows g and g + 8,
-//          piece by piece, row g first: its string. Chunks of 16 bytes of the strings lie side by side: [chunk][lane][16].
+//          piece by piece, row g first: its string. Chunks of 16 bytes of the strings (or all, where there are fewer) lie side by
+//          side: [chunk][lane][16].
 //   rows   what all four lanes of a row want (scales): [16 rows][pieces].
 // Sections follow one another in the tile in the order of the table.
 #pragma once
 #include <cstdint>
 
+#include "cuda/recode.h"
 #include "model/matrix.h"
 #include "quant/format.h"
 
@@ -34,6 +36,7 @@ struct TileLayout {
   uint16_t columns = 0;                    // of a tile
   uint16_t block_weights = 0, blocks = 0;  // weights of a block; blocks of a row string
   uint16_t row_bytes = 0;                  // of a row string
+  Recoding recoding = Recoding::kNone;     // how the row string is made of the file's bytes
   uint16_t sections = 0;
   TileSection section[kMostSections] = {};
   constexpr uint32_t bytes() const { return uint32_t{row_bytes} * kTileRows; }
@@ -53,7 +56,8 @@ constexpr uint32_t TileOffset(const TileLayout& layout, int row, int at) {
           return base + static_cast<uint32_t>(row * section.row_bytes() + piece * section.width + inside);
         const int u = section.width / 4, lane = row % 8 * 4 + inside / u;
         const int position = piece * 2 * u + row / 8 * u + inside % u;
-        return base + static_cast<uint32_t>(position / 16 * 512 + lane * 16 + position % 16);
+        const int all = section.row_bytes() / 2, chunk = all < 16 ? all : 16;
+        return base + static_cast<uint32_t>(position / chunk * chunk * 32 + lane * chunk + position % chunk);
       }
     }
     base += static_cast<uint32_t>(section.row_bytes() * kTileRows);

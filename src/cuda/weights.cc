@@ -303,6 +303,7 @@ class DeviceWeights::Loader {
 
   // `chunk_bytes`: what a block takes in the strings that the kernel is given.
   Result<TiledMatrix> Tiled(const model::Matrix& w, const TileLayout& layout, uint32_t chunk_bytes) {
+    const bool recoded = layout.recoding != Recoding::kNone;
     const uint32_t block_bytes = uint32_t{layout.row_bytes} / layout.blocks;
     auto [it, fresh] = places_.try_emplace({w.type, chunk_bytes});
     if (fresh) {
@@ -311,7 +312,7 @@ class DeviceWeights::Loader {
       std::vector<uint16_t> places(layout.bytes());
       for (uint32_t row = 0; row < kTileRows; ++row) {
         for (uint32_t at = 0; at < layout.row_bytes; ++at) {
-          const uint32_t position = at / block_bytes * chunk_bytes + at % block_bytes;
+          const uint32_t position = recoded ? at : at / block_bytes * chunk_bytes + at % block_bytes;
           places[TileOffset(layout, static_cast<int>(row), static_cast<int>(at))] =
               static_cast<uint16_t>(row << 8 | position);
         }
@@ -326,6 +327,7 @@ class DeviceWeights::Loader {
     m.out = const_cast<uint8_t*>(out_.matrices_[w.data].data);
     m.tile_bytes = layout.bytes();
     m.string_bytes = chunk_bytes * layout.blocks;
+    m.recoding = layout.recoding;
     m.rows = static_cast<uint32_t>(w.rows);
     m.row_tiles = (m.rows + kTileRows - 1) / kTileRows;
     m.column_tiles = static_cast<uint32_t>((w.columns + layout.columns - 1) / layout.columns);
@@ -347,7 +349,7 @@ class DeviceWeights::Loader {
       return {};
     }
 
-    auto tiled = Tiled(w, *layout, uint32_t{layout->row_bytes} / layout->blocks);
+    auto tiled = Tiled(w, *layout, static_cast<uint32_t>(quant::Find(w.type)->block_bytes));
     if (!tiled.ok()) return tiled.status();
     // Row tiles of all slices, as many at once as a buffer holds.
     const uint64_t all = uint64_t{tiled->row_tiles} * static_cast<uint64_t>(w.slices);

@@ -178,6 +178,8 @@ TEST_P(GpuProduct, HasTheCpusBits) {
   const auto block = static_cast<int64_t>(format.block_weights);
   std::vector<int64_t> widths = {256, 1024, 1280, 4096};
   if (block <= 32) widths.insert(widths.end(), {32, 96, 128, 160, 1056, 3040});
+  // More parts than a team has warps, where there is much work and where there is little.
+  if (GetParam() == Type::kQ8_0 || GetParam() == Type::kIQ3_XXS) widths.insert(widths.end(), {9216, 17408});
   if (block == 1) widths.insert(widths.end(), {1, 15, 17, 250, 512, 516, 4100, 8704});
   for (const int64_t columns : widths) {
     // Of 129 rows and more, blocks have two each.

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <random>
 #include <vector>
+
+#include "base/half.h"
+#include "quant/iq_grids.h"
 
 namespace glint::cuda {
 namespace {
@@ -19,7 +24,9 @@ TEST(Tiles, EveryLayoutIsAPermutationOfItsFormatsBytes) {
     ++layouts;
     EXPECT_TRUE(format.integer());
     EXPECT_EQ(layout->block_weights, format.block_weights);
-    EXPECT_EQ(layout->row_bytes, format.block_bytes * layout->blocks);
+    if (layout->recoding == Recoding::kNone) {
+      EXPECT_EQ(layout->row_bytes, format.block_bytes * layout->blocks);
+    }
     EXPECT_EQ(layout->columns, format.block_weights * layout->blocks);
     ASSERT_LE(layout->sections, TileLayout::kMostSections);
     std::vector<int> taken(layout->bytes());
@@ -35,21 +42,62 @@ TEST(Tiles, EveryLayoutIsAPermutationOfItsFormatsBytes) {
   EXPECT_GE(layouts, 20);
 }
 
-// Lane 4 g + t of a warp holds, of the rows g and g + 8, bytes 4 t .. 4 t + 3 of each 16: the operand of the int8 tensor cores. In
+// Lane 4 g + t of a warp holds, of the rows g and g + 8, bytes 8 t .. 8 t + 7 of each block: the operand of the int8 tensor cores. In
 // chunks of 16 bytes a lane; behind them the blocks' scales, row by row.
 TEST(Tiles, Q8_0LiesAsTheTensorCoresWantIt) {
   const TileLayout& layout = *FindTileLayout(Type::kQ8_0);
   for (int row = 0; row < 16; ++row) {
     for (int block = 0; block < 4; ++block) {
       for (int weight = 0; weight < 32; ++weight) {
-        const int lane = row % 8 * 4 + weight % 16 / 4;
-        const int word = (block * 2 + weight / 16) * 2 + row / 8;  // of the lane
-        const int want = word / 4 * 32 * 16 + lane * 16 + word % 4 * 4 + weight % 4;
+        const int lane = row % 8 * 4 + weight / 8;
+        const int want = block * 32 * 16 + lane * 16 + row / 8 * 8 + weight % 8;
         EXPECT_EQ(TileOffset(layout, row, block * 34 + 2 + weight), static_cast<uint32_t>(want));
       }
       EXPECT_EQ(TileOffset(layout, row, block * 34), static_cast<uint32_t>(16 * 128 + row * 8 + block * 2));
       EXPECT_EQ(TileOffset(layout, row, block * 34 + 1),
                 static_cast<uint32_t>(16 * 128 + row * 8 + block * 2 + 1));
+    }
+  }
+}
+
+// The strings that are made of blocks of any bytes say what the blocks say.
+TEST(Tiles, RecodedStringsKeepWhatTheBlockSays) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  for (const Type type : {Type::kIQ3_XXS, Type::kIQ3_S, Type::kIQ2_S}) {
+    const quant::Format& format = *quant::Find(type);
+    SCOPED_TRACE(format.name);
+    const TileLayout& layout = *FindTileLayout(type);
+    for (int round = 0; round < 20; ++round) {
+      std::vector<uint8_t> block(format.block_bytes), s(layout.row_bytes);
+      for (uint8_t& byte : block) byte = static_cast<uint8_t>(rng());
+      for (uint32_t part = 0; part < kRecoders; ++part) Recode(layout.recoding, block.data(), s.data(), part);
+      quant::Unpacked want;
+      format.unpack(reinterpret_cast<const std::byte*>(block.data()), want);
+      // Coordinate of weight k of a block of 32, by the fields of recode.h.
+      const auto coordinate = [&](size_t b, size_t k) -> int {
+        if (type == Type::kIQ3_XXS) return quant::kIq3XxsGrid.point[s[8 * b + k / 4]][k % 4];
+        if (type == Type::kIQ3_S)
+          return quant::kIq3SGrid.point[s[8 * b + k / 4] | (s[96 + k / 4] >> b & 1) << 8][k % 4];
+        const int high = s[64 + k / 8 * 2] | s[65 + k / 8 * 2] << 8;
+        return quant::kIq2SGrid.point[s[4 * b + k / 8] | (high >> (2 * b) & 3) << 8][k % 8];
+      };
+      const uint8_t* const signs = s.data() + (type == Type::kIQ2_S ? 32 : 64);
+      for (size_t b = 0; b < 8; ++b) {
+        for (size_t k = 0; k < 32; ++k) {
+          const bool negative = signs[k] >> b & 1;
+          ASSERT_EQ(want.code[32 * b + k], negative ? -coordinate(b, k) : coordinate(b, k));
+        }
+      }
+      const size_t units = type == Type::kIQ2_S ? 16 : 8;
+      const uint8_t *const d = s.data() + s.size() - 2, *const scales = d - units / 2;
+      const float times = type == Type::kIQ3_XXS ? 0.25f : type == Type::kIQ3_S ? 1.0f : 0.125f;
+      for (size_t u = 0; u < units; ++u) {
+        const float scale = HalfToFloat(static_cast<uint16_t>(d[0] | d[1] << 8)) * times *
+                            static_cast<float>(2 * (scales[u / 2] >> (u % 2 * 4) & 15) + 1);
+        ASSERT_EQ(std::bit_cast<uint32_t>(want.scale[u]), std::bit_cast<uint32_t>(scale));
+      }
     }
   }
 }

@@ -80,9 +80,16 @@ std::vector<std::byte> Expected(const model::Matrix& w) {
         std::byte* const to =
             out.data() + static_cast<uint64_t>(slice) * slice_bytes +
             (static_cast<uint64_t>(row / kTileRows) * column_tiles + tile) * layout->bytes();
-        const uint64_t begin = tile * layout->row_bytes;
-        const uint64_t count = std::min<uint64_t>(layout->row_bytes, w.row_bytes - begin);
+        const uint64_t string = quant::Find(w.type)->block_bytes * layout->blocks, begin = tile * string;
         const uint32_t* const offset = offsets.data() + row % kTileRows * layout->row_bytes;
+        if (layout->recoding != Recoding::kNone) {
+          std::vector<uint8_t> made(layout->row_bytes);
+          for (uint32_t part = 0; part < kRecoders; ++part)
+            Recode(layout->recoding, reinterpret_cast<const uint8_t*>(from + begin), made.data(), part);
+          for (size_t at = 0; at < made.size(); ++at) to[offset[at]] = static_cast<std::byte>(made[at]);
+          continue;
+        }
+        const uint64_t count = std::min<uint64_t>(string, w.row_bytes - begin);
         for (uint64_t at = 0; at < count; ++at) to[offset[at]] = from[begin + at];
       }
     }
