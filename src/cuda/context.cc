@@ -56,8 +56,7 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
   const int64_t fused = std::min(rows, kMostFusedRows), width = hp.kda_width(),
                 recur = 4 * width + 32 * hp.kda_heads;  // a row
   const int64_t of_x = digits(rows, d), grouped = floats(pairs + 1 + 3 * (pairs + hp.experts));
-  const int64_t attend = GroupRows(rows, AttendBytesPerRow(hp)),
-                select = GroupRows(rows, SelectBytesPerRow(hp, capacity));
+  const int64_t attend = AttendRows(hp, rows), select = GroupRows(rows, SelectBytesPerRow(hp, capacity));
   const int64_t most = std::max({
       floats(rows * (hp.hc_mix() + d)) + digits(rows, streams),             // hc.pre, hc.fused
       of_x + floats(rows * (2 * rank + 32)) + digits(rows, 2 * rank + 32),  // kda.gates
@@ -65,9 +64,12 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
       2 * digits(fused, d) + digits(fused, 2 * rank + 32) +
           floats(fused * (9 * width + hp.kda_heads + 2 * rank + 32 + recur)),  // kda.fused
       digits(rows, hp.kda_width()),                                            // kda.out
-      of_x + digits(rows, hp.q_lora_rank),                                     // dsa.q, dsa.index
-      select * SelectBytesPerRow(hp, capacity),                                // dsa.select
-      attend * AttendBytesPerRow(hp) + digits(attend * hp.heads, hp.qk_head_dim) +
+      // dsa.q, dsa.index, dsa.inputs
+      of_x + digits(rows, hp.q_lora_rank) +
+          floats(rows * (hp.q_lora_rank + hp.kv_lora_rank + 2 * hp.index_head_dim)),
+      select * SelectBytesPerRow(hp, capacity),  // dsa.select
+      attend * AttendBytesPerRow(hp) + AttendSplitBytes(hp, rows) +
+          digits(attend * hp.heads, hp.qk_head_dim) +
           digits(attend * hp.heads, hp.kv_lora_rank),               // dsa.attend
       digits(rows, hp.heads * hp.v_head_dim),                       // dsa.out
       of_x + floats(rows * std::max(hp.dense_ffn, hp.shared_ffn)),  // ffn.gate_up, moe.shared_gate_up
@@ -158,6 +160,7 @@ StageFunction Replacement(const plan::Lever& lever) {
   if (lever.name == "hc.block") return HcBlock;
   if (lever.name == "moe.beside") return MoeBeside;
   if (lever.name == "kda.fused") return KdaFused;
+  if (lever.name == "dsa.inputs") return DsaInputs;
   return nullptr;
 }
 

@@ -9,11 +9,15 @@
 namespace glint::cuda {
 
 inline constexpr int64_t kGroupBytes = int64_t{64} << 20;
+inline constexpr int64_t kAttendBytes =
+    int64_t{192} << 20;  // 256 rows of the released shape: four times the blocks of an H200
 inline constexpr int64_t kMostGroupRows = 65535;  // what the third dimension of a grid may be
 inline constexpr int64_t kAttendPart = 128;       // entries of a list whose sums run on their own
+inline constexpr int64_t kAttendTile = 32;        // entries that are scored together
+inline constexpr int64_t kMostSplitRows = 24;     // rows whose parts are shared out to blocks
 
-inline int64_t GroupRows(int64_t rows, int64_t bytes_per_row) {
-  return std::clamp<int64_t>(kGroupBytes / std::max<int64_t>(bytes_per_row, 1), 1,
+inline int64_t GroupRows(int64_t rows, int64_t bytes_per_row, int64_t bytes = kGroupBytes) {
+  return std::clamp<int64_t>(bytes / std::max<int64_t>(bytes_per_row, 1), 1,
                              std::clamp<int64_t>(rows, 1, kMostGroupRows));
 }
 
@@ -23,14 +27,25 @@ inline int64_t SelectBytesPerRow(const model::HParams& hp, int64_t capacity) {
   return pools <= hp.pools_kept() ? 0 : pools * int64_t{sizeof(float)};
 }
 
-// dsa.attend, beside two operands of as many rows times heads: queries, scores, and for each part of the list its mix, its largest
-// score and its sum of weights.
+// dsa.attend, beside two operands of as many rows times heads: queries, and the scores with the largest of each tile.
 inline int64_t AttendParts(const model::HParams& hp) {
   return (hp.max_selected() + kAttendPart - 1) / kAttendPart;
 }
+inline int64_t AttendTiles(const model::HParams& hp) {
+  return (hp.max_selected() + kAttendTile - 1) / kAttendTile;
+}
+inline int64_t AttendLanes(const model::HParams& hp) { return (hp.heads + 3) / 4 * 4; }
 inline int64_t AttendBytesPerRow(const model::HParams& hp) {
-  return hp.heads * int64_t{sizeof(float)} *
-         (hp.kv_lora_rank + hp.max_selected() + AttendParts(hp) * (hp.kv_lora_rank + 2));
+  return int64_t{sizeof(float)} *
+         (hp.heads * hp.kv_lora_rank + AttendLanes(hp) * (hp.max_selected() + AttendTiles(hp)));
+}
+inline int64_t AttendRows(const model::HParams& hp, int64_t rows) {
+  return GroupRows(rows, AttendBytesPerRow(hp), kAttendBytes);
+}
+// And for each part of the lists of the first few rows its mix and its sum of weights.
+inline int64_t AttendSplitBytes(const model::HParams& hp, int64_t rows) {
+  return std::min(AttendRows(hp, rows), kMostSplitRows) * hp.heads * AttendParts(hp) * (hp.kv_lora_rank + 1) *
+         int64_t{sizeof(float)};
 }
 
 }  // namespace glint::cuda

@@ -1,5 +1,5 @@
 // spec/model.md 6, step 1: low-rank queries. The normalised low-rank rows also feed the indexer.
-#include "cuda/norm.h"
+#include "cuda/dsa_finish.h"
 #include "cuda/product.h"
 
 namespace glint::cuda {
@@ -10,7 +10,7 @@ Status DsaQ(const StepContext& c) {
   float* const resid = c.Floats(plan::Slot::kQResid);
   Operand x(c, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.hp.hidden);
   if (Status s = x.Times(w.q_a, resid, rank); !s.ok()) return s;
-  if (Status s = RmsNormRows(c, resid, w.q_a_norm, c.hp.rms_eps, resid, c.rows, rank); !s.ok()) return s;
+  if (Status s = FinishDsaRows(c, {.queries = resid}); !s.ok()) return s;
   return Operand(c, resid, rank, c.rows, rank).Times(w.q_b, c.Floats(plan::Slot::kQ), width);
 }
 

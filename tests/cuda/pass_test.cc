@@ -283,6 +283,7 @@ TEST_P(GpuPass, BitsDoNotDependOnChunksLeversOrCompany) {
                                                     {"moe.beside"},
                                                     {"kda.fused"},
                                                     {"kda.fused", "mma"},
+                                                    {"dsa.inputs"},
                                                     {"all"}}) {
       if (chunk > 8 && !without.empty() && without[0] == "graph") continue;
       SCOPED_TRACE(fmt::format("chunks of {}, without {}", chunk, without.empty() ? "nothing" : without[0]));
@@ -376,6 +377,43 @@ TEST_P(GpuPass, StatesGoThereAndBack) {
   ASSERT_EQ(FirstDifference(std::span(want).subspan(static_cast<size_t>(both.hp().vocab_size)),
                             append(both.gpu(), both.on_gpu(), rest)),
             -1);
+}
+
+// Deep in a long context: every stage behind states whose rows repeat, so that pools tie too.
+class GpuDepth : public GpuTest<testing::TestWithParam<int64_t>> {};
+
+INSTANTIATE_TEST_SUITE_P(Depths, GpuDepth,
+                         testing::Values(2047, 2049, 2056, 4096, 32769, 131072, 262143, 262144));
+
+TEST_P(GpuDepth, EveryStageHasTheCpusBits) {
+  const int64_t depth = GetParam();
+  auto data = model::LoadSynthetic("glm-5.3-flash,layers=4,experts=12,vocab=512,recipe=q8_0-iq3_xxs");
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}, depth {}", seed, depth));
+  std::mt19937_64 rng(seed);
+  constexpr int64_t kRows[] = {1, 3, 8, 33};
+  Both both(std::move(*data), depth + 33, false);
+  std::vector<float> values(size_t{4096} * 512);
+  std::normal_distribution<float> normal;
+  for (float& v : values) v = normal(rng);
+  for (const int64_t rows : kRows) {
+    SCOPED_TRACE(fmt::format("{} rows", rows));
+    for (const plan::StatePart& part : both.on_cpu().Parts(depth, 0)) {
+      plan::StatePart piece = part;
+      const int64_t most = static_cast<int64_t>(values.size()) / part.width;
+      for (int64_t done = 0; done < part.rows; done += piece.rows) {
+        piece.first = part.first + done;
+        piece.rows = std::min(most, part.rows - done);
+        ASSERT_TRUE(both.on_cpu().Write(piece, values.data()).ok());
+        ASSERT_TRUE(both.on_gpu().Write(piece, values.data()).ok());
+      }
+    }
+    ASSERT_TRUE(both.on_cpu().Place(depth, 0).ok());
+    ASSERT_TRUE(both.on_gpu().Place(depth, 0).ok());
+    ASSERT_NO_FATAL_FAILURE(
+        StepByStep(both, Pass::kTrunk, Tokens(rng, both.hp(), rows), nullptr, nullptr, {}));
+  }
 }
 
 }  // namespace
