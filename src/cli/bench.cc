@@ -32,7 +32,7 @@ struct BenchOptions {
   std::vector<std::string> arm_texts;
   std::vector<ArmChoice> arms;  // of arm_texts, while parsing
   std::optional<std::string> depths, file, csv, plot;
-  std::optional<int64_t> prefill, decode, blocks, warmup;
+  std::optional<int64_t> real, prefill, decode, blocks, warmup;
   std::optional<uint64_t> seed;
   std::optional<double> confidence, seconds;
   bool json = false, limits = false, force = false;
@@ -77,6 +77,7 @@ Result<engine::BenchSettings> Settings(const BenchOptions& o, const std::vector<
   auto depths = Depths(o, models, std::max(s.prefill, s.decode));
   if (!depths.ok()) return depths.status();
   s.depths = std::move(*depths);
+  s.real_tokens = o.real.value_or(0);
   s.warmup = static_cast<int>(o.warmup.value_or(1));
   const int arms = static_cast<int>(models.size());
   const double confidence = o.confidence.value_or(kDefaultConfidence) / 100;
@@ -313,6 +314,9 @@ Work DeclareBench(Options& options) {
   options.Value("--ctx", "N,...", &o->depths,
                 "Depths: tokens in the context when a measurement begins; without it 512,2048, as far as the "
                 "model goes");
+  options.Value(
+      "--fill-from", "N", &o->real, 1, kMostTokens,
+      "Read only about N tokens of the context and repeat what is kept of them: a deep one in seconds");
   options.Value("--prefill", "N", &o->prefill, 0, kMostTokens,
                 "Prompt tokens of a sample, read at that depth; 0: none; without it 128");
   options.Value("--decode", "N", &o->decode, 0, kMostTokens,

@@ -28,7 +28,7 @@ constexpr int64_t kUsualDepth = 256;
 struct ProfileChoice {
   ModelChoice model;
   std::optional<std::string> ids, file, only, trace;
-  std::optional<int64_t> depth, rows, tokens, rounds;
+  std::optional<int64_t> depth, real, rows, tokens, rounds;
   std::optional<uint64_t> seed;
   std::vector<std::string> ablate, repeat;
   bool per_layer = false, json = false, no_limits = false, force = false;
@@ -97,6 +97,7 @@ Result<int> Profile(const ProfileChoice& o) {
   options.prompt_rows = o.rows.value_or(engine::kProfiledPrompt);
   options.decode_tokens = o.tokens.value_or(0);
   options.repetitions = static_cast<int>(o.rounds.value_or(0));
+  options.real_tokens = o.real.value_or(0);
   options.per_layer = o.per_layer;
   options.limits = !o.no_limits;
   options.ablate = SplitNames(o.ablate);
@@ -141,6 +142,9 @@ Work DeclareProfile(Options& options) {
       "--ctx", "N", &o->depth, 0, INT32_MAX,
       "Tokens in the context before what is measured; without it 256, or less if the model takes no more");
   options.Value(
+      "--fill-from", "N", &o->real, 1, INT32_MAX,
+      "Read only about N tokens of the context and repeat what is kept of them: a deep one in seconds");
+  options.Value(
       "-f,--file", "FILE", &o->file,
       "A text to fill the context with ('-' is stdin), over and over if it is short; without it random ids");
   options.Value("--ids", "LIST", &o->ids, "Token ids to fill it with: 1,2,3 or @FILE");
@@ -171,6 +175,7 @@ Work DeclareProfile(Options& options) {
   o->model.DeclareLevers(options);
   options.Examples({"glint profile",
                     "glint profile --synthetic tiny --ctx 64 --only decode --repeat head.logits",
+                    "glint profile --synthetic tiny --ctx 1024 --fill-from 32 --only decode --rounds 1",
                     "glint profile --ctx 64 --rounds 3 --ablate kda.recur,moe.gate_up",
                     "glint profile --rounds 1 --json --chrome-trace trace.json"});
   options.Check([o]() -> Status {

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "engine/random.h"
 #include "engine/session_impl.h"
+#include "engine/synthetic_depth.h"
 #include "glint/session.h"
 #include "plan/step_bytes.h"
 
@@ -44,7 +45,7 @@ class Lane {
                              const BenchControl& control) {
     auto session = Session::Create(arm.model, {.context = settings.Context()});
     if (!session.ok()) return session.status();
-    return Lane(arm, control, std::move(*session));
+    return Lane(arm, control, settings.real_tokens, std::move(*session));
   }
 
   // Fills the context on from where the last depth left it, and marks the place that samples start from.
@@ -54,10 +55,12 @@ class Lane {
     session_.Forget(mark_);
     depth_ = depth;
     const int64_t from = session_.position(), to = depth - std::min(depth, kLeadTokens);
-    status = session_.Append(Tokens(from, to), LogitRows::kNone, {}, [&](uint64_t done, uint64_t) {
+    const Progress progress = [&](uint64_t done, uint64_t) {
       show(done);
       return !control_->interrupted();
-    });
+    };
+    status = real_tokens_ > 0 ? AppendSynthetically(session_, Tokens(from, to), real_tokens_, progress)
+                              : session_.Append(Tokens(from, to), LogitRows::kNone, {}, progress);
     if (status.ok() && control_->interrupted()) status = Interrupted();
     if (!status.ok()) return status;
     auto mark = session_.Checkpoint();
@@ -101,8 +104,8 @@ class Lane {
   }
 
  private:
-  Lane(const BenchArm& arm, const BenchControl& control, Session session)
-      : arm_(&arm), control_(&control), session_(std::move(session)) {}
+  Lane(const BenchArm& arm, const BenchControl& control, int64_t real_tokens, Session session)
+      : arm_(&arm), control_(&control), real_tokens_(real_tokens), session_(std::move(session)) {}
 
   std::span<const int32_t> Tokens(int64_t from, int64_t to) const {
     return std::span(arm_->tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
@@ -136,6 +139,7 @@ class Lane {
 
   const BenchArm* arm_;
   const BenchControl* control_;
+  int64_t real_tokens_;
   Session session_;
   int32_t best_ = -1;
   CheckpointId mark_;

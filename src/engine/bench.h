@@ -26,6 +26,8 @@ struct BenchSettings {
   // when arms differ would find differences that are none.)
   int blocks = 1, most_blocks = 1;
   double seconds = 0;
+  int64_t real_tokens =
+      0;  // 0, or how many of a context's are read: what is kept of the others repeats them (synthetic_depth.h)
   int warmup = 1;  // samples of each arm before the first block of a depth, kept apart
 
   bool Measures(BenchPhase phase) const { return Tokens(phase) > 0; }

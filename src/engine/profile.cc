@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/session_impl.h"
+#include "engine/synthetic_depth.h"
 #include "glint/session.h"
 #include "plan/edits.h"
 
@@ -131,8 +132,10 @@ class Measurement {
 
     if (Status status = MeasureLimits(&report_.before); !status.ok()) return status;
     const Progress filling = Report("filling the context");
-    if (Status status =
-            session->Append(ids_.first(static_cast<size_t>(options_.depth)), LogitRows::kNone, {}, filling);
+    const auto context = ids_.first(static_cast<size_t>(options_.depth));
+    if (Status status = options_.real_tokens > 0
+                            ? AppendSynthetically(*session, context, options_.real_tokens, filling)
+                            : session->Append(context, LogitRows::kNone, {}, filling);
         !status.ok()) {
       return status;
     }

@@ -22,7 +22,9 @@ struct ProfileOptions {
   int64_t depth = 256;                    // tokens in the context before what is measured
   int64_t prompt_rows = kProfiledPrompt;  // at most kChunkRows; fewer where the depth is off the grid
   int64_t decode_tokens =
-      0;                // 0: a block of the grid, so that its end is in the mean as often as in the long run
+      0;  // 0: a block of the grid, so that its end is in the mean as often as in the long run
+  int64_t real_tokens =
+      0;  // 0, or how many of the context's are read: what is kept of the others repeats them (synthetic_depth.h)
   int repetitions = 0;  // timed and untimed runs, in turns, and rounds of a price; 0: 5, or more while short
   bool prefill = true, decode = true, per_layer = false;
   bool limits = true;                       // measure them; without them no share of the bandwidth is known
