@@ -190,6 +190,17 @@ void MappedFile::Release(std::span<const std::byte> part) {
   if (begin < end) madvise(const_cast<std::byte*>(part.data()) + (begin - first), end - begin, MADV_DONTNEED);
 }
 
+bool MappedFile::Fetch(std::span<const std::byte> part) {
+  static const auto kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / kPage * kPage;
+  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size());
+  if (part.empty()) return true;
+  while (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ) != 0) {
+    if (errno != EINTR) return errno != EFAULT && errno != EHWPOISON;
+  }
+  return true;
+}
+
 Result<std::string> ReadFile(const std::string& path, uint64_t limit) try {
   const auto opened = OpenRegular(path);
   if (!opened.ok()) return opened.status();

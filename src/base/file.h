@@ -27,6 +27,9 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   // Gives back the memory of pages that lie whole in `part` of a mapping; the next access reads the file again.
   static void Release(std::span<const std::byte> part);
+  // Brings in the pages of `part` of a mapping, or of any memory, in one call instead of a fault for every few of them; false if the
+  // file has not got them any more or the disk fails, where an access would end the process. Does nothing on kernels before 5.14.
+  static bool Fetch(std::span<const std::byte> part);
   const std::string& path() const { return path_; }
 
  private:

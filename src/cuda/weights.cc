@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cuda/retile.h"
@@ -275,11 +277,10 @@ class DeviceWeights::Loader {
   Result<uint8_t*> TakeMemory(uint64_t bytes, std::string_view what) {
     if (bytes == 0) return static_cast<uint8_t*>(nullptr);
     void* memory = nullptr;
-    if (Status s = Check(cudaMalloc(&memory, static_cast<size_t>(bytes)),
-                         fmt::format("taking {} of device memory from {} on", FormatBytes(bytes), what));
-        !s.ok())
-      return s;
-    out_.allocations_.push_back(memory);
+    Status s = Check(cudaMalloc(&memory, static_cast<size_t>(bytes)),
+                     fmt::format("taking {} of device memory from {} on", FormatBytes(bytes), what));
+    if (memory != nullptr) out_.allocations_.push_back(memory);
+    if (!s.ok()) return s;
     out_.bytes_ += bytes;
     return static_cast<uint8_t*>(memory);
   }
@@ -379,9 +380,17 @@ class DeviceWeights::Loader {
     Buffer& buffer = buffers_[next_++ % kBuffers];
     if (Status s = buffer.Wait(); !s.ok()) return s;
     buffer.SetDoing(fmt::format("{}: copying it to the device", name));
+    std::atomic<bool> read{true};
     readers_.ParallelFor(bytes.size(), size_t{256} << 10, [&](size_t begin, size_t end, int) {
-      std::memcpy(buffer.pinned() + begin, bytes.data() + begin, end - begin);
+      if (MappedFile::Fetch(bytes.subspan(begin, end - begin)))
+        std::memcpy(buffer.pinned() + begin, bytes.data() + begin, end - begin);
+      else
+        read = false;
     });
+    if (!read)
+      return Status(Code::kIo, fmt::format("{}: its bytes can't be read: the disk fails, or the file became "
+                                           "shorter while it was loaded",
+                                           name));
     if (Status s = Check(cudaMemcpyAsync(to != nullptr ? to : buffer.raw(), buffer.pinned(), bytes.size(),
                                          cudaMemcpyHostToDevice, buffer.stream()),
                          fmt::format("{}: copying it to the device", name));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -262,6 +263,28 @@ TEST(AtomicFile, ReserveSeesThatNoDiskIsSoLarge) {
   if (!status.ok()) {
     EXPECT_EQ(status.code(), Code::kNoRoom) << status.message();
   }
+}
+
+// Fetching says what an access would end the process for.
+TEST(MappedFile, FetchFindsPagesThatAreGone) {
+  TempDir dir;
+  const std::string path = dir.path() + "/file";
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::ofstream(path) << std::string(3 * page + 5, 'x');
+  const auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const auto bytes = file->bytes();
+  EXPECT_TRUE(MappedFile::Fetch({}));
+  EXPECT_TRUE(MappedFile::Fetch(bytes));
+  EXPECT_TRUE(MappedFile::Fetch(bytes.subspan(page - 1, 2)));
+  ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(page)), 0);
+  EXPECT_TRUE(MappedFile::Fetch(bytes.first(page)));
+  if (madvise(const_cast<std::byte*>(bytes.data()), page, MADV_POPULATE_READ) != 0)
+    GTEST_SKIP() << "this kernel has no MADV_POPULATE_READ";
+  EXPECT_FALSE(MappedFile::Fetch(bytes));
+  EXPECT_FALSE(MappedFile::Fetch(bytes.subspan(page, 1)));
+  const std::vector<std::byte> heap(10 * page + 1);
+  EXPECT_TRUE(MappedFile::Fetch(heap));
 }
 
 }  // namespace
