@@ -35,7 +35,9 @@ struct CheckpointId {
 enum class LogitRows : uint8_t { kNone, kLast, kAll };
 
 // Threads: one call at a time per session; sessions of one model may be used from different threads (their passes take
-// turns). After an error a session is as before the call, unless the code is kDevice: then only its destruction is valid. If memory runs out
+// turns). After an error a session is as before the call, unless the code is kDevice: then all calls that would change or save it are
+// refused with kDevice, what it says of itself (position, tokens) may be of any time during the failed call, and it can be destroyed; the
+// program and other sessions are none the worse. If memory runs out
 // inside a pass that ends a block of the grid, and was the only pass of its call, the state is lost: until the session is reset or rewound to a
 // checkpoint, all else is refused with kNoRoom.
 class Session {

@@ -78,6 +78,16 @@ class Backend final : public plan::Backend {
   const Device& device() const { return device_; }
   std::string_view name() const override { return "cuda"; }
   std::span<const plan::Lever> levers() const override { return Levers(); }
+  uint64_t weight_bytes() const override { return device_.on_device->bytes(); }
+
+  MemoryRoom Room() const override {
+    const DeviceInfo& device = device_.context->device();
+    MemoryRoom room{std::numeric_limits<uint64_t>::max(),
+                    fmt::format("the memory of GPU {} ({})", device.ordinal, device.name)};
+    size_t free = 0, total = 0;
+    if (device_.context->Enter().ok() && Check(cudaMemGetInfo(&free, &total), "").ok()) room.bytes = free;
+    return room;  // who takes it learns of a device that does not answer
+  }
 
   uint64_t StateBytes(int64_t capacity, bool mtp) const override {
     return plan::StateBytes(device_.hp, capacity, mtp);
@@ -226,18 +236,19 @@ class Backend final : public plan::Backend {
     const cudaStream_t stream = device_.context->stream();
     Status status =
         Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a pass");
-    if (!status.ok()) return status;
-    Status steps;
+    Status steps = status;
     for (size_t i = 0; i < plan.steps.size() && steps.ok(); ++i) steps = runner.Run(plan.steps[i]);
     if (steps.ok()) steps = runner.FindBest();
     cudaGraph_t graph = nullptr;
+    // Whatever happened: a stream that goes on capturing is of no more use.
     status = Check(cudaStreamEndCapture(stream, &graph), "ending the capture of a pass");
     if (!steps.ok()) status = steps;
     cudaGraphExec_t exec = nullptr;
     if (status.ok()) status = Check(cudaGraphInstantiate(&exec, graph, 0), "making a graph of a pass");
     if (graph != nullptr) cudaGraphDestroy(graph);
-    if (!status.ok()) return status;
-    return exec;
+    if (status.ok()) return exec;
+    if (exec != nullptr) cudaGraphExecDestroy(exec);
+    return status;
   }
 
   Device device_;

@@ -41,10 +41,10 @@ StepContext StepContext::Beside(Scratch& its_scratch) const {
 const float* StepContext::On(model::Vector v) const { return on_device.Find(v); }
 
 Status StepContext::Launched(std::string_view what) const {
-  const cudaError_t error = cudaGetLastError();
+  const cudaError_t error = Seen(cudaGetLastError());
   if (error == cudaSuccess) return {};
-  return Check(error, fmt::format("launching {}{}{} of layer {}", what, what.empty() ? "" : " in ",
-                                  plan::Name(step.stage), step.layer));
+  return Failed(error, fmt::format("launching {}{}{} of layer {}", what, what.empty() ? "" : " in ",
+                                   plan::Name(step.stage), step.layer));
 }
 
 uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) {

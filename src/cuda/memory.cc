@@ -15,15 +15,15 @@ Result<DeviceMemory> DeviceMemory::Take(const Context& context, uint64_t bytes, 
   if (Status status = Check(cudaMemGetInfo(&free, &total), "asking for free device memory"); !status.ok())
     return status;
   void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, bytes);
+  const cudaError_t error = Seen(cudaMalloc(&data, bytes));
+  if (error != cudaSuccess) cudaFree(data);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return Status(Code::kNoRoom, fmt::format("{} needs {} of GPU {} ({}), which has {} of {} free", what,
                                              FormatBytes(bytes), context.device().ordinal,
                                              context.device().name, FormatBytes(free), FormatBytes(total)));
   }
-  if (Status status = Check(error, fmt::format("taking device memory for {}", what)); !status.ok())
-    return status;
+  if (error != cudaSuccess) return Failed(error, fmt::format("taking device memory for {}", what));
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;
   memory.device_ = context.device().ordinal;
@@ -45,7 +45,10 @@ Result<PinnedMemory> PinnedMemory::Take(uint64_t bytes, std::string_view what) {
   void* data = nullptr;
   Status status = Check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable),
                         fmt::format("taking {} of pinned host memory for {}", FormatBytes(bytes), what));
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    if (data != nullptr) cudaFreeHost(data);
+    return status;
+  }
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;
   return memory;

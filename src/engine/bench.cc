@@ -187,24 +187,29 @@ Status CheckArms(std::span<const BenchArm> arms, const BenchSettings& settings) 
   if (arms.empty() || settings.depths.empty() || settings.blocks < 1) {
     return {Code::kBadInput, "nothing to measure: no arm, no depth or no block"};
   }
-  uint64_t needed = 0;
   for (const BenchArm& arm : arms) {
     if (static_cast<int64_t>(arm.tokens.size()) < settings.Context()) {
       return Named(arm, {Code::kBadInput, fmt::format("{} tokens are given, {} are needed", arm.tokens.size(),
                                                       settings.Context())});
     }
-    // The mark holds what does not grow with the context.
-    needed += Session::MemoryNeeded(arm.model, {.context = settings.Context()}) +
-              Session::MemoryNeeded(arm.model, {.context = 1});
   }
-  const auto room = AvailableMemory();
-  if (room.bytes < needed) {
-    return {
-        Code::kNoRoom,
-        fmt::format("{} arms at a depth of {} tokens need {} of state, but {} leaves {}; take fewer arms or "
-                    "smaller depths",
-                    arms.size(), settings.depths.back(), FormatBytes(needed), room.limited_by,
-                    FormatBytes(room.bytes))};
+  for (const BenchArm& arm : arms) {  // all of its device
+    uint64_t needed = 0;
+    int count = 0;
+    for (const BenchArm& other : arms) {
+      if (other.model.device() != arm.model.device()) continue;
+      ++count;
+      // The mark holds what does not grow with the context.
+      needed += Session::MemoryNeeded(other.model, {.context = settings.Context()}) +
+                Session::MemoryNeeded(other.model, {.context = 1});
+    }
+    const auto room = arm.model.impl()->backend->Room();
+    if (room.bytes >= needed) continue;
+    return {Code::kNoRoom,
+            fmt::format("{} arms at a depth of {} tokens need {} of state, but {} leaves {}; take fewer arms "
+                        "or smaller depths",
+                        count, settings.depths.back(), FormatBytes(needed), room.limited_by,
+                        FormatBytes(room.bytes))};
   }
   return {};
 }

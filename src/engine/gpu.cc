@@ -33,10 +33,13 @@ Result<int> OrdinalOf(std::string_view device) {
 
 #ifdef GLINT_WITH_CUDA
 
-Result<std::optional<int>> ChooseGpu(std::string_view device) {
+Result<std::optional<int>> ChooseGpu(std::string_view device, std::vector<std::string>& notes) {
   if (device == "cpu") return std::optional<int>();
   auto devices = cuda::ListDevices();
   if (device == "auto") {
+    if (!devices.ok())
+      notes.push_back(
+          fmt::format("it runs on the CPU: a GPU does not answer ({})", devices.status().message()));
     if (!devices.ok() || devices->empty()) return std::optional<int>();
     return std::optional<int>(0);
   }
@@ -65,7 +68,7 @@ std::span<const plan::Lever> GpuLevers() { return cuda::Levers(); }
 
 #else
 
-Result<std::optional<int>> ChooseGpu(std::string_view device) {
+Result<std::optional<int>> ChooseGpu(std::string_view device, std::vector<std::string>&) {
   if (device == "cpu" || device == "auto") return std::optional<int>();
   if (auto ordinal = OrdinalOf(device); !ordinal.ok()) return ordinal.status();
   return Status(

@@ -3,7 +3,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/progress.h"
 #include "model/model_data.h"
@@ -13,7 +15,8 @@ namespace glint::engine {
 
 // What --device says: "cpu"; "cuda" or "cuda:N"; "auto": GPU 0 where there is one that answers. Empty: the CPU.
 // kBadInput for another word; kNotFound for a GPU that is not there, saying which there are or that glint was built without CUDA.
-Result<std::optional<int>> ChooseGpu(std::string_view device);
+// `notes`: gets a line if "auto" found a GPU that does not answer.
+Result<std::optional<int>> ChooseGpu(std::string_view device, std::vector<std::string>& notes);
 
 // Copies the weights to the GPU. The model must outlive the backend.
 Result<std::unique_ptr<plan::Backend>> MakeGpuBackend(const model::ModelData& model, int gpu,

@@ -115,10 +115,12 @@ Result<Model> Serve(std::shared_ptr<ModelImpl> impl, const ModelOptions& options
   return Model(std::move(impl));
 }
 
-Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options, std::optional<int> gpu) {
+Result<Model> Finish(Result<model::ModelData> data, const ModelOptions& options, std::optional<int> gpu,
+                     const std::vector<std::string>& notes) {
   if (!data.ok()) return data.status();
   auto impl = std::make_shared<ModelImpl>();
   impl->data = std::move(*data);
+  impl->data.notes.insert(impl->data.notes.end(), notes.begin(), notes.end());
   impl->gpu = gpu;
   if (options.mtp && impl->data.weights.nextn.empty()) {
     return Status(Code::kNotFound, impl->data.origin + ": the model has no MTP block");
@@ -148,7 +150,7 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) try {
   impl->tokenizer = model.impl()->tokenizer;
   impl->usable_vocab = model.impl()->usable_vocab;
   impl->tokenizer_fingerprint = model.impl()->tokenizer_fingerprint;
-  const auto gpu = ChooseGpu(options.device);
+  const auto gpu = ChooseGpu(options.device, impl->data.notes);
   if (!gpu.ok()) return gpu.status();
   impl->gpu = *gpu;
   return Serve(std::move(impl), options, model.impl().get());
@@ -161,11 +163,12 @@ Result<Model> WithOptions(const Model& model, const ModelOptions& options) try {
 Result<Model> Model::Open(const std::string& path, const ModelOptions& options) try {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
-  const auto gpu = engine::ChooseGpu(options.device);
+  std::vector<std::string> notes;
+  const auto gpu = engine::ChooseGpu(options.device, notes);
   if (!gpu.ok()) return gpu.status();
   return engine::Finish(
       model::Load(path, {.mtp = options.mtp || options.mtp_if_any, .progress = options.progress}), options,
-      *gpu);
+      *gpu, notes);
 } catch (...) {
   return NoRoomOrRethrow();
 }
@@ -173,12 +176,13 @@ Result<Model> Model::Open(const std::string& path, const ModelOptions& options) 
 Result<Model> Model::Synthetic(const std::string& spec, const ModelOptions& options) try {
   Status status = engine::CheckOptions(options);
   if (!status.ok()) return status;
-  const auto gpu = engine::ChooseGpu(options.device);
+  std::vector<std::string> notes;
+  const auto gpu = engine::ChooseGpu(options.device, notes);
   if (!gpu.ok()) return gpu.status();
   return engine::Finish(model::LoadSynthetic(spec, {.mtp = options.mtp || options.mtp_if_any,
                                                     .progress = options.progress,
                                                     .weights_elsewhere = gpu->has_value()}),
-                        options, *gpu);
+                        options, *gpu, notes);
 } catch (...) {
   return NoRoomOrRethrow();
 }

@@ -55,14 +55,23 @@ size_t RowsOf(LogitRows which, size_t tokens) {
 
 }  // namespace
 
-Status SessionImpl::LostStatus() {
+Status SessionImpl::Usable() const {
+  if (!failed.ok()) return failed;
+  if (!lost) return {};
   return {Code::kNoRoom,
           "memory ran out inside an earlier pass, and the state with it; rewind to a checkpoint, or reset"};
 }
 
+Status SessionImpl::Keep(Status status) {
+  if (status.code() == Code::kDevice && failed.ok()) {
+    failed = {Code::kDevice, "the session ended when the device failed: " + status.message()};
+  }
+  return status;
+}
+
 Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const float* hidden_in,
                          LogitRows which, float* logits, float* final_out, int32_t* best) {
-  if (lost) return LostStatus();
+  if (Status status = Usable(); !status.ok()) return status;
   const int rows = static_cast<int>(ids.size());
   std::vector<int32_t> wanted(RowsOf(which, ids.size()));
   for (size_t i = 0; i < wanted.size(); ++i)
@@ -88,7 +97,7 @@ Status SessionImpl::Pass(plan::Pass pass, std::span<const int32_t> ids, const fl
   // What a pass writes inside a block is forgotten with its rows; at a block's end it writes over what came before.
   const int64_t block = model->data.hparams.block;
   lost = segment.position / block != (segment.position + rows) / block;  // if an exception leaves here
-  Status status = Run(**plan, batch);
+  Status status = Keep(Run(**plan, batch));
   lost = false;
   return status;
 }
@@ -187,7 +196,7 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
               int32_t* best, std::span<float> hidden, bool want_hidden,
               const std::function<bool(uint64_t, uint64_t)>& progress) {
   const auto& hp = s.model->data.hparams;
-  if (s.lost) return SessionImpl::LostStatus();
+  if (Status status = s.Usable(); !status.ok()) return status;
   if (Status status = CheckIds(ids, hp.vocab_size); !status.ok()) return status;
   if (best == nullptr) {
     Status status = CheckFloats("logits", logits.size(), RowsOf(which, ids.size()), hp.vocab_size);
@@ -265,7 +274,7 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
                                    static_cast<int>(std::min(engine::kChunkRows, options.context)), false);
   if (!plan.ok()) return plan.status();
   const uint64_t state = MemoryNeeded(model, options), buffers = (*plan)->buffers.total_bytes;
-  const auto room = AvailableMemory();
+  const auto room = shared.backend->Room();
   if (room.bytes < buffers || room.bytes - buffers < state) {
     return Status(
         Code::kNoRoom,
@@ -288,21 +297,21 @@ Session::~Session() = default;
 
 Status Session::Append(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                        const std::function<bool(uint64_t, uint64_t)>& progress) try {
-  return engine::Append(*impl_, tokens, which, logits, nullptr, {}, false, progress);
+  return impl_->Keep(engine::Append(*impl_, tokens, which, logits, nullptr, {}, false, progress));
 } catch (...) {
   return NoRoomOrRethrow();
 }
 
 Status Session::AppendBest(std::span<const int32_t> tokens, int32_t* best,
                            const std::function<bool(uint64_t, uint64_t)>& progress) try {
-  return engine::Append(*impl_, tokens, LogitRows::kLast, {}, best, {}, false, progress);
+  return impl_->Keep(engine::Append(*impl_, tokens, LogitRows::kLast, {}, best, {}, false, progress));
 } catch (...) {
   return NoRoomOrRethrow();
 }
 
 Status Session::AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                                  std::span<float> hidden) try {
-  return engine::Append(*impl_, tokens, which, logits, nullptr, hidden, true, {});
+  return impl_->Keep(engine::Append(*impl_, tokens, which, logits, nullptr, hidden, true, {}));
 } catch (...) {
   return NoRoomOrRethrow();
 }
@@ -350,8 +359,8 @@ Status Session::TruncateMtp(int64_t position) try {
     return {Code::kBadInput, fmt::format("the MTP block can't go to row {}: it has {} rows", position,
                                          impl_->state->mtp_position())};
   }
-  if (impl_->lost) return SessionImpl::LostStatus();
-  return impl_->state->TruncateMtp(position);
+  if (Status status = impl_->Usable(); !status.ok()) return status;
+  return impl_->Keep(impl_->state->TruncateMtp(position));
 } catch (...) {
   return NoRoomOrRethrow();
 }
@@ -367,9 +376,9 @@ uint64_t Session::memory_bytes() const {
 }
 
 Result<CheckpointId> Session::Checkpoint() try {
-  if (impl_->lost) return SessionImpl::LostStatus();
+  if (Status status = impl_->Usable(); !status.ok()) return status;
   auto mark = impl_->state->Mark();
-  if (!mark.ok()) return mark.status();
+  if (!mark.ok()) return impl_->Keep(mark.status());
   impl_->checkpoints.push_back({impl_->next_checkpoint, std::move(*mark)});
   return CheckpointId{impl_->next_checkpoint++};
 } catch (...) {
@@ -377,6 +386,7 @@ Result<CheckpointId> Session::Checkpoint() try {
 }
 
 Status Session::Rewind(CheckpointId id) try {
+  if (!impl_->failed.ok()) return impl_->failed;
   auto& kept = impl_->checkpoints;
   const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& k) { return k.id == id.value; });
   if (found == kept.end()) {
@@ -385,7 +395,7 @@ Status Session::Rewind(CheckpointId id) try {
                         "to before it",
                         id.value)};
   }
-  if (Status status = impl_->state->Return(*found->mark); !status.ok()) return status;
+  if (Status status = impl_->state->Return(*found->mark); !status.ok()) return impl_->Keep(status);
   impl_->lost = false;
   impl_->tokens.resize(static_cast<size_t>(found->mark->position()));
   kept.erase(found + 1, kept.end());
@@ -399,8 +409,9 @@ void Session::Forget(CheckpointId id) {
 }
 
 Status Session::RewindTo(int64_t position) try {
+  if (!impl_->failed.ok()) return impl_->failed;
   const auto where = Rewindable();
-  if (std::binary_search(where.begin(), where.end(), position)) return impl_->ReturnTo(position);
+  if (std::binary_search(where.begin(), where.end(), position)) return impl_->Keep(impl_->ReturnTo(position));
   const auto above = std::lower_bound(where.begin(), where.end(), position);
   std::string nearest;
   if (above != where.begin()) nearest = fmt::format("{}", *(above - 1));
@@ -424,9 +435,9 @@ std::vector<int64_t> Session::Rewindable() const {
 }
 
 Result<Session> Session::Fork() const try {
-  if (impl_->lost) return SessionImpl::LostStatus();
+  if (Status status = impl_->Usable(); !status.ok()) return status;
   const uint64_t needed = impl_->state->bytes() + SessionImpl::CheckBytes(*impl_->model, impl_->options);
-  const auto room = AvailableMemory();
+  const auto room = impl_->model->backend->Room();
   if (room.bytes < needed) {
     return Status(Code::kNoRoom, fmt::format("a fork needs {}, but {} leaves {}", FormatBytes(needed),
                                              room.limited_by, FormatBytes(room.bytes)));

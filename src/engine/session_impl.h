@@ -24,9 +24,14 @@ struct SessionImpl {
   std::vector<Kept> checkpoints;  // positions ascend, ids too
   uint64_t next_checkpoint = 1;
   // Memory ran out inside a pass that leaves a block of the grid: the recurrent state may be that of no position. A checkpoint or Reset
-  // brings the sequence back; until then everything else is refused with LostStatus.
+  // brings the sequence back; until then everything else is refused.
   bool lost = false;
-  static Status LostStatus();
+  // The device failed in a call of this session, or has been found dead by one: everything but looking at it is refused with this.
+  Status failed;
+  // Whether the session can be worked with: ok, `failed`, or that it is lost.
+  Status Usable() const;
+  // Hands a call's status on, and keeps it in `failed` if the device is to blame.
+  Status Keep(Status status);
 
   // For instruments and tests: called after each step; plans then keep every slot apart. Not with `check`.
   plan::Observer observer;

@@ -290,7 +290,7 @@ Status Session::Save(const std::string& path, std::string_view attachment,
     return {Code::kBadInput, fmt::format("an attachment of {} bytes; {} are possible", attachment.size(),
                                          engine::kAttachmentBytes)};
   }
-  if (impl_->lost) return engine::SessionImpl::LostStatus();
+  if (Status status = impl_->Usable(); !status.ok()) return status;
   if (Status status = engine::CheckReplaced(path); !status.ok()) return status;
   auto file = AtomicFile::Create(path, impl_->model->data.files, 0600);
   if (!file.ok()) return file.status();

@@ -181,7 +181,7 @@ class Verification {
     if (!canonical.ok()) return canonical.status();
     const uint64_t state = m_.backend->StateBytes(Tokens(), o_.mtp);
     const uint64_t needed = canonical->buffers.total_bytes + state + case_bytes_;
-    const auto room = AvailableMemory();
+    const auto room = m_.backend->Room();
     if (room.bytes >= needed) return {};
     return {Code::kNoRoom,
             fmt::format(
@@ -191,7 +191,7 @@ class Verification {
                 room.limited_by, FormatBytes(room.bytes))};
   }
   size_t GroupSize() const {
-    const uint64_t room = std::min(kGroupBytes, AvailableMemory().bytes / 4);
+    const uint64_t room = std::min(kGroupBytes, m_.backend->Room().bytes / 4);
     return static_cast<size_t>(std::clamp<uint64_t>(room / case_bytes_, 1, 64));
   }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/progress.h"
 #include "glint/status.h"
 #include "plan/limits.h"
@@ -112,6 +113,10 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual std::span<const Lever> levers() const = 0;
+  // Memory of the device's own that the model's weights take; 0 where they are used as they lie in the host's.
+  virtual uint64_t weight_bytes() const { return 0; }
+  // What the memory that states and buffers come from can still give.
+  virtual MemoryRoom Room() const { return AvailableMemory(); }
   // Bytes a sequence of that capacity will reserve; stated before it is taken.
   virtual uint64_t StateBytes(int64_t capacity, bool mtp) const = 0;
   virtual Result<std::unique_ptr<SequenceState>> NewState(int64_t capacity, bool mtp) = 0;

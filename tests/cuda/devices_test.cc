@@ -42,6 +42,25 @@ TEST(CudaStatus, NamesTheErrorAndWhatWasBeingDone) {
   EXPECT_EQ(Check(cudaErrorMemoryAllocation, "weights").code(), Code::kNoRoom);
 }
 
+TEST(CudaStatus, ChecksFailWhereATestWantsThemTo) {
+  const auto failures = [](int64_t n, bool once) {
+    const FailingChecks failing(n, cudaErrorDeviceUninitialized, once);
+    std::string pattern;
+    for (int i = 0; i < 4; ++i) pattern += Check(cudaSuccess, "a call").ok() ? '.' : 'x';
+    EXPECT_EQ(failing.made(), 4);
+    return pattern;
+  };
+  EXPECT_EQ(failures(0, false), "xxxx");
+  EXPECT_EQ(failures(2, false), "..xx");
+  EXPECT_EQ(failures(2, true), "..x.");
+  EXPECT_EQ(failures(4, false), "....");
+  const FailingChecks failing(0, cudaErrorDeviceUninitialized);
+  const Status own = Check(cudaErrorInvalidValue, "a call");  // what the runtime says itself stands
+  EXPECT_NE(own.message().find("cudaErrorInvalidValue"), std::string::npos) << own.message();
+}
+
+TEST(CudaStatus, NothingFailsAfterwards) { EXPECT_TRUE(Check(cudaSuccess, "a call").ok()); }
+
 // Memory of the current device, filled with NaN bytes first.
 class DeviceFloats {
  public:

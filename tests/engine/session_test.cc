@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <random>
 
 #include "base/memory.h"
@@ -417,6 +418,88 @@ TEST(Session, RandomOperationsAgreeWithColdRuns) {
   const Model model = Micro();
   RandomOperations(model, 400, 300, std::random_device{}());
   RandomOperations(model, 100, 300, 20261129);
+}
+
+// A backend whose passes report a failing device when told to; the rest is the CPU's.
+class FailingBackend final : public plan::Backend {
+ public:
+  FailingBackend(std::unique_ptr<plan::Backend> real, int passes) : real_(std::move(real)), passes_(passes) {}
+  std::string_view name() const override { return real_->name(); }
+  std::span<const plan::Lever> levers() const override { return real_->levers(); }
+  uint64_t StateBytes(int64_t capacity, bool mtp) const override { return real_->StateBytes(capacity, mtp); }
+  Result<std::unique_ptr<plan::SequenceState>> NewState(int64_t capacity, bool mtp) override {
+    return real_->NewState(capacity, mtp);
+  }
+  MemoryRoom Room() const override { return room; }
+  Status Run(const plan::Plan& plan, const plan::Batch& batch, const plan::Observer& observer) override {
+    if (passes_-- == 0) return {Code::kDevice, "waiting for GPU 7: gone"};
+    return real_->Run(plan, batch, observer);
+  }
+  Status RunTimed(const plan::Plan& plan, const plan::Batch& batch, std::span<plan::StepTime> times,
+                  double* whole) override {
+    return real_->RunTimed(plan, batch, times, whole);
+  }
+  Result<plan::Limits> MeasureLimits(const Progress& progress) override {
+    return real_->MeasureLimits(progress);
+  }
+  Result<std::unique_ptr<plan::Execution>> Begin(const plan::Plan& plan, const plan::Batch& batch) override {
+    return real_->Begin(plan, batch);
+  }
+  MemoryRoom room{uint64_t{1} << 40, "the memory of GPU 7"};
+
+ private:
+  std::unique_ptr<plan::Backend> real_;
+  int passes_;
+};
+
+// After a device failed in a pass the session refuses everything and says why; others, over the same model, go on.
+TEST(Session, EndsWhenItsDeviceFails) {
+  const Model model = Micro();
+  const auto ids = Ids(40);
+  const auto want = ColdLogits(model, ids);
+  engine::ModelImpl& impl = *model.impl();
+  impl.backend = std::make_unique<FailingBackend>(std::move(impl.backend), 2);
+  auto session = NewSession(model);
+  auto other = NewSession(model);
+  ASSERT_TRUE(session.Append(std::span(ids).first(20), LogitRows::kNone, {}).ok());
+  const auto mark = session.Checkpoint();
+  ASSERT_TRUE(mark.ok());
+  ASSERT_TRUE(other.Append(std::span(ids).first(10), LogitRows::kNone, {}).ok());
+  std::vector<float> logits(static_cast<size_t>(model.vocab_size()));
+  ExpectRefused(session.Append(std::span(ids).first(1), LogitRows::kLast, logits), Code::kDevice,
+                "waiting for GPU 7: gone");
+
+  const char* const kEnded = "the session ended when the device failed: waiting for GPU 7: gone";
+  int32_t best = 0;
+  ExpectRefused(session.Append(std::span(ids).first(1), LogitRows::kLast, logits), Code::kDevice, kEnded);
+  ExpectRefused(session.AppendBest(std::span(ids).first(1), &best), Code::kDevice, kEnded);
+  ExpectRefused(session.Checkpoint().status(), Code::kDevice, kEnded);
+  ExpectRefused(session.Rewind(*mark), Code::kDevice, kEnded);
+  ExpectRefused(session.RewindTo(20), Code::kDevice, kEnded);
+  ExpectRefused(session.Fork().status(), Code::kDevice, kEnded);
+  const std::string path = testing::TempDir() + "/ended.glint";
+  ExpectRefused(session.Save(path), Code::kDevice, kEnded);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  session.Reset();
+  ExpectRefused(session.Append(std::span(ids).first(1), LogitRows::kLast, logits), Code::kDevice, kEnded);
+
+  std::vector<float> rest(30 * logits.size());
+  ASSERT_TRUE(other.Append(std::span(ids).subspan(10), LogitRows::kAll, rest).ok());
+  EXPECT_EQ(rest, std::vector<float>(want.end() - static_cast<std::ptrdiff_t>(rest.size()), want.end()));
+}
+
+// What counts is the memory that the state will lie in, which is not the machine's where a device has its own.
+TEST(Session, NeedsRoomOnItsDevice) {
+  const Model model = Micro();
+  engine::ModelImpl& impl = *model.impl();
+  auto backend = std::make_unique<FailingBackend>(std::move(impl.backend), -1);
+  FailingBackend& device = *backend;
+  impl.backend = std::move(backend);
+  auto session = NewSession(model);
+  device.room.bytes = 1000;
+  ExpectRefused(Session::Create(model, {.context = 64}).status(), Code::kNoRoom,
+                "the memory of GPU 7 leaves 1.00 kB");
+  ExpectRefused(session.Fork().status(), Code::kNoRoom, "the memory of GPU 7 leaves 1.00 kB");
 }
 
 }  // namespace
