@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <memory>
 
@@ -32,7 +33,7 @@ struct BenchOptions {
   std::vector<std::string> arm_texts;
   std::vector<ArmChoice> arms;  // of arm_texts, while parsing
   std::optional<std::string> depths, file, csv, plot;
-  std::optional<int64_t> real, prefill, decode, blocks, warmup;
+  std::optional<int64_t> real, prefill, decode, blocks, warmup, loads;
   std::optional<uint64_t> seed;
   std::optional<double> confidence, seconds;
   bool json = false, limits = false, force = false;
@@ -105,9 +106,24 @@ bool SameModel(const ArmChoice& a, const ArmChoice& b) {
          SplitNames(a.model.without) == SplitNames(b.model.without);
 }
 
-// One model for arms that want the same; one copy of the weights for arms of the same source.
-Result<std::vector<Model>> OpenModels(const std::vector<ArmChoice>& arms) {
+using LoadSeconds = std::vector<double>;
+
+// Opens and closes the model as often as it says; the last one stays open.
+Result<Model> OpenTimed(const ModelChoice& choice, int64_t times, LoadSeconds& seconds) {
+  for (;;) {
+    const auto start = std::chrono::steady_clock::now();
+    auto model = choice.Open();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (!model.ok() || static_cast<int64_t>(seconds.size()) >= times) return model;
+  }
+}
+
+// One model for arms that want the same; one copy of the weights for arms of the same source. `loads`: of each arm that is the first
+// to want its model's weights on its device.
+Result<std::vector<Model>> OpenModels(const std::vector<ArmChoice>& arms, int64_t times,
+                                      std::vector<LoadSeconds>& loads) {
   std::vector<Model> models;
+  loads.resize(arms.size());
   for (size_t i = 0; i < arms.size(); ++i) {
     const auto named = [&](const Status& status) {
       return arms.size() == 1
@@ -123,8 +139,8 @@ Result<std::vector<Model>> OpenModels(const std::vector<ArmChoice>& arms) {
       models.push_back(models[*same]);
       continue;
     }
-    auto model =
-        source ? engine::WithOptions(models[*source], arms[i].model.Settings()) : arms[i].model.Open();
+    auto model = source ? engine::WithOptions(models[*source], arms[i].model.Settings())
+                        : OpenTimed(arms[i].model, times, loads[i]);
     if (!model.ok()) return named(model.status());
     models.push_back(std::move(*model));
   }
@@ -264,7 +280,8 @@ struct Output {
 };
 
 Result<int> Bench(const BenchOptions& o) {
-  const auto models = OpenModels(o.arms);
+  std::vector<LoadSeconds> loads;
+  const auto models = OpenModels(o.arms, o.loads.value_or(1), loads);
   if (!models.ok()) return models.status();
   const auto settings = Settings(o, *models);
   if (!settings.ok()) return settings.status();
@@ -281,6 +298,10 @@ Result<int> Bench(const BenchOptions& o) {
   for (size_t i = 0; i < arms->size(); ++i) {
     auto facts = FactsOf(o.arms[i], (*arms)[i], *settings);
     if (!facts.ok()) return facts.status();
+    if (o.loads && !loads[i].empty()) {
+      facts->load_seconds = std::move(loads[i]);
+      facts->load_bytes = (*models)[i].impl()->backend->weight_bytes();
+    }
     report.arms.push_back(std::move(*facts));
   }
   Output csv, plot;
@@ -342,7 +363,11 @@ Work DeclareBench(Options& options) {
   options.Group("Output");
   options.Flag(
       "--limits", &o->limits,
-      "Measure the machine's read bandwidth and multiply-adds first, and say what share decoding gets");
+      "Measure the machine's read bandwidth and multiply-adds first (of a GPU also launches, barriers and "
+      "copies), and say what share decoding gets");
+  options.Value("--load", "N", &o->loads, 1, kMostBlocks,
+                "Open each model N times, one after the other, and say how long each took and how fast its "
+                "weights went to the GPU; the first may read the disk, later ones what the system has kept");
   options.Flag("--json", &o->json, "One JSON object on stdout instead of the table, with every sample");
   options.Value("--csv", "FILE", &o->csv, "Also write every sample to a CSV file");
   options.Value("--plot", "FILE", &o->plot, "Also draw tokens/s by depth as an SVG file");

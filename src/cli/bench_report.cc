@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "cli/json_writer.h"
+#include "cli/limits_report.h"
 #include "cli/plot.h"
 #include "cli/units.h"
 
@@ -81,7 +82,23 @@ std::string LimitsLine(const BenchArmFacts& arm) {
                                  Where(arm.device, l.threads), l.instructions, Rate(l.read.best / 1e9),
                                  Rate(l.integer_products.best / 1e9));
   if (l.byte_products.best > 0) line += fmt::format(", {} G byte", Rate(l.byte_products.best / 1e9));
-  return line + fmt::format(", {} G float", Rate(l.float_products.best / 1e9));
+  line += fmt::format(", {} G float", Rate(l.float_products.best / 1e9));
+  if (const std::string host = HostLimitsText(l); !host.empty()) line += "; " + host;
+  return line;
+}
+
+// Every time, since the first reads the file and starts the device; the best one's speed.
+std::string LoadLine(const BenchArmFacts& arm, bool named) {
+  std::string times;
+  for (const double seconds : arm.load_seconds)
+    times += fmt::format("{}{:.3g}", times.empty() ? "" : ", ", seconds);
+  const double best = *std::min_element(arm.load_seconds.begin(), arm.load_seconds.end());
+  std::string line = fmt::format("{}opened in {} s", named ? Printable(arm.name) + ": " : "", times);
+  if (arm.load_bytes > 0) {
+    line += fmt::format(": {} to {}, at best {} GB/s", Bytes(arm.load_bytes), arm.device,
+                        Rate(static_cast<double>(arm.load_bytes) / std::max(best, 1e-9) / 1e9));
+  }
+  return line;
 }
 
 // Bytes a second that decoding had to move; 0 for prefill, whose weights serve many tokens.
@@ -104,7 +121,10 @@ std::optional<double> ShareOfRead(const BenchReport& r, const BenchCell& cell) {
 std::string BenchTable(const BenchReport& r) {
   const bool several = r.arms.size() > 1;
   std::string out = MachineLine(r.machine) + "\n" + BuildLine(r) + "\n";
-  for (const BenchArmFacts& arm : r.arms) out += ArmLine(arm, several) + "\n";
+  for (const BenchArmFacts& arm : r.arms) {
+    out += ArmLine(arm, several) + "\n";
+    if (!arm.load_seconds.empty()) out += LoadLine(arm, several) + "\n";
+  }
   std::vector<std::string> seen;  // by device and threads
   for (const BenchArmFacts& arm : r.arms) {
     if (!arm.limits || std::find(seen.begin(), seen.end(), Where(arm.device, arm.threads)) != seen.end())
@@ -195,20 +215,14 @@ std::string BenchJson(const BenchReport& r) {
     list("prefill_levers", arm.prefill_levers);
     list("decode_levers", arm.decode_levers);
     json.Member("weight_bytes_per_token", arm.weight_bytes_per_token);
+    if (!arm.load_seconds.empty()) {
+      json.Key("load").BeginObject().Member("bytes", arm.load_bytes).Key("seconds").BeginArray(true);
+      for (const double seconds : arm.load_seconds) json.Value(seconds);
+      json.EndArray().EndObject();
+    }
     if (arm.limits) {
-      const plan::Limits& l = *arm.limits;
-      json.Key("limits")
-          .BeginObject()
-          .Member("instructions", l.instructions)
-          .Member("read_bytes", l.read_bytes);
-      const auto rate = [&](const char* key, const plan::Rate& of) {
-        json.Key(key).BeginObject().Member("best", of.best).Member("median", of.median).EndObject();
-      };
-      rate("read_bytes_per_second", l.read);
-      rate("integer_products_per_second", l.integer_products);
-      rate("byte_products_per_second", l.byte_products);
-      rate("float_products_per_second", l.float_products);
-      json.EndObject();
+      json.Key("limits");
+      WriteLimits(json, *arm.limits);
     }
     json.EndObject();
   }

@@ -27,6 +27,8 @@ struct BenchArmFacts {
   uint64_t weight_bytes_per_token = 0;
   std::vector<double> decode_bytes;    // that a token decoded at each depth has to move
   std::optional<plan::Limits> limits;  // of the machine, with this arm's threads
+  std::vector<double> load_seconds;    // of opening its model, each time anew (--load)
+  uint64_t load_bytes = 0;             // that went to the device's own memory then; 0: none did
 };
 
 struct BenchReport {

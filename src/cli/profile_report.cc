@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cli/json_writer.h"
+#include "cli/limits_report.h"
 #include "cli/terminal.h"
 #include "cli/units.h"
 
@@ -205,23 +206,13 @@ std::string PhaseTables(const PhaseProfile& phase, double bandwidth) {
   return text;
 }
 
-void WriteRate(JsonWriter& json, std::string_view key, const plan::Rate& rate) {
-  json.Key(key).BeginObject().Member("best", rate.best).Member("median", rate.median).EndObject();
-}
-
 void WriteLimits(JsonWriter& json, std::string_view key, const std::optional<plan::Limits>& limits) {
   json.Key(key);
   if (!limits) {
     json.Null();
     return;
   }
-  json.BeginObject().Member("threads", limits->threads).Member("instructions", limits->instructions);
-  json.Member("read_bytes", limits->read_bytes);
-  WriteRate(json, "read_bytes_per_second", limits->read);
-  WriteRate(json, "integer_products_per_second", limits->integer_products);
-  WriteRate(json, "byte_products_per_second", limits->byte_products);
-  WriteRate(json, "float_products_per_second", limits->float_products);
-  json.EndObject();
+  cli::WriteLimits(json, *limits);
 }
 
 void WriteQuartiles(JsonWriter& json, std::string_view key, const plan::Quartiles& q) {
@@ -326,6 +317,7 @@ std::string ProfileTables(const engine::ProfileReport& report, const ProfileSubj
         Rate(bandwidth / 1e9), limits.passes, Bytes(limits.read_bytes),
         report.before ? Rate(report.before->read.median / 1e9) : "?",
         report.after ? Rate(report.after->read.median / 1e9) : "?");
+    if (const std::string host = HostLimitsText(limits); !host.empty()) text += host + "\n";
   } else {
     text += fmt::format("the memory's bandwidth is not known: {}\n", report.no_limits);
   }

@@ -1,5 +1,7 @@
 #include "cuda/limit_kernels.h"
 
+#include "cuda/async.cuh"
+
 namespace glint::cuda {
 namespace {
 
@@ -52,6 +54,26 @@ __global__ void __launch_bounds__(kThreads) FloatProductsKernel(float seed, floa
   if (total == 0.123f) *out = total;
 }
 
+__global__ void __launch_bounds__(kEmptyThreads) EmptyKernel() {
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
+}
+
+// One counter that only grows, so that no barrier needs another to set it back: after the n-th it is n times the blocks.
+__global__ void __launch_bounds__(kEmptyThreads) BarriersKernel(int barriers, uint32_t* arrived) {
+  for (int n = 1; n <= barriers; ++n) {
+    __syncthreads();  // the whole block has done what comes before
+    if (threadIdx.x == 0) {
+      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+      const uint32_t all = static_cast<uint32_t>(n) * gridDim.x;
+      uint32_t seen = 0;
+      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+      while (seen < all);
+    }
+    __syncthreads();  // and nobody goes on before
+  }
+}
+
 }  // namespace
 
 void LaunchRead(int blocks, const void* memory, uint64_t bytes, void* out, cudaStream_t stream) {
@@ -63,6 +85,15 @@ void LaunchByteProducts(int blocks, void* out, cudaStream_t stream) {
 }
 void LaunchFloatProducts(int blocks, void* out, cudaStream_t stream) {
   FloatProductsKernel<<<blocks, kThreads, 0, stream>>>(0.999f, static_cast<float*>(out));
+}
+void LaunchEmpty(int blocks, bool early, cudaStream_t stream) {
+  LaunchEarly(early, dim3(static_cast<unsigned>(blocks)), kEmptyThreads, 0, stream, EmptyKernel);
+}
+cudaError_t LaunchBarriers(int blocks, int barriers, uint32_t* arrived, cudaStream_t stream) {
+  void* arguments[] = {&barriers, &arrived};
+  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(BarriersKernel),
+                                     dim3(static_cast<unsigned>(blocks)), dim3(kEmptyThreads), arguments, 0,
+                                     stream);
 }
 
 }  // namespace glint::cuda

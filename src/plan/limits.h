@@ -1,6 +1,7 @@
 // What a device can do at most, as measured on it: the ceilings that times are compared with.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace glint::plan {
@@ -9,6 +10,21 @@ namespace glint::plan {
 // the machine was.
 struct Rate {
   double best = 0, median = 0;
+};
+
+// Seconds. The best pass is the cost.
+struct Cost {
+  double best = 0, median = 0;
+};
+
+// What it costs to give work to a device that has a host.
+struct HostLimits {
+  Cost launch;        // of a kernel that does nothing, in a graph of many, one after the other
+  Cost early_launch;  // the same where each may begin before the one before it has ended; 0: the device can't
+  Cost barrier;       // until all blocks of a running kernel, one a multiprocessor, have met
+  int64_t launches = 0, barriers = 0;  // in a pass
+  Rate to_device, from_device;         // bytes a second, of pinned host memory
+  uint64_t copy_bytes = 0;
 };
 
 struct Limits {
@@ -20,6 +36,7 @@ struct Limits {
   Rate byte_products;        // the same of 8-bit integers; 0 where the device has no instruction for them
   Rate float_products;       // fused multiply-adds a second, fp32
   std::string instructions;  // which ones: "avx512"
+  std::optional<HostLimits> host;  // nothing for the CPU
 };
 
 }  // namespace glint::plan

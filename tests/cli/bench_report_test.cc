@@ -82,6 +82,54 @@ TEST(BenchReport, TheTableSaysWhatWasMeasured) {
       "Ratios of tokens/s, paired. With 97.5 % confidence all 4 intervals hold the true ratios at once.\n");
 }
 
+TEST(BenchReport, AGpusLaunchesBarriersAndCopiesAreShown) {
+  BenchReport r = Report();
+  plan::Limits limits;
+  limits.instructions = "mma", limits.read.best = 4.5e12;
+  limits.host = plan::HostLimits{.launch = {0.84e-6, 0.9e-6},
+                                 .early_launch = {0.57e-6, 0.6e-6},
+                                 .barrier = {0.97e-6, 1e-6},
+                                 .launches = 1000,
+                                 .barriers = 500,
+                                 .to_device = {55e9, 50e9},
+                                 .from_device = {54e9, 49e9},
+                                 .copy_bytes = 64};
+  for (BenchArmFacts& arm : r.arms) arm.limits = limits, arm.device = "cuda:0";
+  EXPECT_NE(BenchTable(r).find(
+                "; a launch in a graph 0.84 us (0.57 us dependent), a barrier of all blocks 0.97 us; "
+                "copies: 55.0 GB/s to the GPU, 54.0 GB/s from it\n"),
+            std::string::npos)
+      << BenchTable(r);
+  const auto json = ParseJson(BenchJson(r), "report");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  const Json& arm = json->Find("arms")->items()[0];
+  EXPECT_EQ(*arm.Get<double>("limits.launch_seconds.best"), 0.84e-6);
+  EXPECT_EQ(*arm.Get<double>("limits.dependent_launch_seconds.median"), 0.6e-6);
+  EXPECT_EQ(*arm.Get<double>("limits.barrier_seconds.best"), 0.97e-6);
+  EXPECT_EQ(*arm.Get<int64_t>("limits.barriers"), 500);
+  EXPECT_EQ(*arm.Get<double>("limits.copy_to_device_bytes_per_second.best"), 55e9);
+  EXPECT_EQ(*arm.Get<double>("limits.copy_from_device_bytes_per_second.median"), 49e9);
+  // A device that can't: no figure rather than 0.
+  for (BenchArmFacts& a : r.arms) a.limits->host->early_launch = {};
+  EXPECT_EQ(BenchTable(r).find("dependent"), std::string::npos);
+  EXPECT_EQ(BenchJson(r).find("dependent"), std::string::npos);
+}
+
+TEST(BenchReport, LoadsAreShownWithTheSpeedOfTheBest) {
+  BenchReport r = Report();
+  r.arms[0].device = "cuda:1", r.arms[0].load_seconds = {2, 0.5, 0.625}, r.arms[0].load_bytes = 10000000000;
+  r.arms[1].load_seconds = {0.25};  // nothing goes anywhere
+  EXPECT_NE(BenchTable(r).find("\nbase: opened in 2, 0.5, 0.625 s: 10.0 GB to cuda:1, at best 20.0 GB/s\n"),
+            std::string::npos)
+      << BenchTable(r);
+  EXPECT_NE(BenchTable(r).find(": opened in 0.25 s\n"), std::string::npos) << BenchTable(r);
+  const auto json = ParseJson(BenchJson(r), "report");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  const Json& load = *json->Find("arms")->items()[0].Find("load");
+  EXPECT_EQ(*load.Get<uint64_t>("bytes"), 10000000000u);
+  EXPECT_EQ(load.Find("seconds")->items().size(), 3u);
+}
+
 // 100 tokens/s of 100 MB each, then 200 MB each, where a plain read reaches 25 GB/s.
 TEST(BenchReport, DecodeIsComparedWithTheRead) {
   BenchReport r = Report();
@@ -106,6 +154,8 @@ TEST(BenchReport, DecodeIsComparedWithTheRead) {
   }
   const auto json = ParseJson(BenchJson(r), "report");
   ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(json->Find("arms")->items()[0].Find("limits.launches"), nullptr);
+  EXPECT_EQ(json->Find("arms")->items()[0].Find("load"), nullptr);
   EXPECT_EQ(*json->Find("arms")->items()[0].Get<double>("limits.read_bytes_per_second.best"), 25e9);
   int shares = 0;
   for (const Json& result : json->Find("results")->items()) {

@@ -162,7 +162,15 @@ TEST_F(GpuFault, AtEveryCheckOfTheLimits) {
   }
   ExpectGivenBack(before);
   const auto limits = cuda::MeasureLimits(*context);
-  EXPECT_TRUE(limits.ok()) << limits.status().message();
+  ASSERT_TRUE(limits.ok()) << limits.status().message();
+  ASSERT_TRUE(limits->host.has_value());
+  const plan::HostLimits& host = *limits->host;
+  for (const plan::Cost& cost : {host.launch, host.early_launch, host.barrier}) {
+    EXPECT_GE(cost.median, cost.best);
+    EXPECT_TRUE(cost.best > 0 || context->device().major < 9);
+  }
+  EXPECT_GT(host.to_device.best, 0);
+  EXPECT_GE(host.from_device.best, host.from_device.median);
 }
 
 // The session that was at work ends; the program, the model and another session go on.
