@@ -7,6 +7,7 @@
 
 #include "cuda/execution.h"
 #include "cuda/limits.h"
+#include "cuda/ranges.h"
 #include "cuda/status.h"
 
 namespace glint::cuda {
@@ -135,6 +136,7 @@ class Backend final : public plan::Backend {
     if (Status status = Reserve(plan, batch); !status.ok()) return status;
     if (Status status = batch_.Fill(device_, batch); !status.ok()) return status;
     PassRunner runner(device_, plan, batch, batch_.view(), buffers_.data());
+    const Range range([&] { return fmt::format("pass of {} rows", runner.rows()); });
     const bool graph = !observer && events == nullptr && !device_.options.poison &&
                        runner.rows() <= kMostGraphRows && UsesGraph(plan);
     Status status = graph ? RunGraph(plan, batch, runner) : RunSteps(plan, runner, observer, events);

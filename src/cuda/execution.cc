@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cuda/best.h"
+#include "cuda/ranges.h"
 #include "cuda/status.h"
 #include "plan/check_pass.h"
 
@@ -166,6 +167,9 @@ Status PassRunner::Start() {
 }
 
 Status PassRunner::Run(const Step& step) {
+  const Range range([&] {
+    return fmt::format("{} {}", step.lever != nullptr ? step.lever->name : Name(step.stage), step.layer);
+  });
   if (device_.options.poison) {
     if (Status status = Poison(step); !status.ok()) return status;
   }

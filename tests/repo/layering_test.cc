@@ -64,6 +64,7 @@ const std::vector<Confined>& ConfinedHeaders() {
       {"cuda", std::regex("src/cuda/.*")},
       {"cub/", std::regex("src/cuda/.*\\.cuh?")},
       {"mma.h", std::regex("src/cuda/.*\\.cuh?")},
+      {"nvtx3/", std::regex("src/cuda/ranges\\.cc")},
       {"immintrin.h", std::regex("src/(cpu|base|quant)/.*")},
       {"arm_neon.h", std::regex("src/(cpu|base|quant)/.*")},
       {"gtest/", std::regex("tests/.*")},
