@@ -2,7 +2,15 @@
 if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)  # where NVIDIA's packages put it, without touching PATH
 endif()
-set(CMAKE_CUDA_ARCHITECTURES ${GLINT_CUDA_ARCHITECTURES})
+find_package(CUDAToolkit 12.0 REQUIRED)
+if(GLINT_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES ${GLINT_CUDA_ARCHITECTURES})
+else()
+  set(CMAKE_CUDA_ARCHITECTURES 80 90a)
+  if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND CMAKE_CUDA_ARCHITECTURES 120a)
+  endif()
+endif()
 enable_language(CUDA)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard that nvcc 12 speaks C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -11,7 +19,6 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
-find_package(CUDAToolkit 12.0 REQUIRED)
 
 target_compile_options(glint_flags INTERFACE
   # As for the host: an fma is where the source says fma. Warnings of nvcc's front end and of ptxas are errors.
