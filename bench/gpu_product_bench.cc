@@ -1,7 +1,8 @@
 // Products on a GPU by themselves: one decoded row (or a few) against one matrix after another, more of them than the L2 holds, as a
 // graph; and gate and up of eight experts in one launch. Prints microseconds a launch, bytes (of the file) and weights a second, beside
-// the read bandwidth measured in the same run.
-//   gpu_product_bench [TYPE...]
+// the read bandwidth measured in the same run. A prompt's products are counted in weights times rows a second; those with experts send
+// each row through 8 of 288, drawn at random.
+//   gpu_product_bench [--prompt ROWS]... [TYPE...]
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
@@ -18,18 +19,18 @@ namespace {
 
 using namespace glint;
 
-constexpr int64_t kExperts = 32, kUsed = 8;
+constexpr int64_t kExperts = 32, kPromptExperts = 288, kUsed = 8;
 
 struct Shape {
   int64_t rows, columns;
-  bool experts = false;  // eight of kExperts, two matrices of each
+  bool experts = false;  // eight of the experts, two matrices of each
 };
 
 // Device time of one product (with its share of the rounding of x), in seconds: the median of several graphs of many.
 double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
             const cuda::DeviceTables& tables, const model::Weights& weights,
             const std::vector<const model::Matrix*>& matrices, int64_t rows, bool experts) {
-  auto memory = cuda::DeviceMemory::Take(context, uint64_t{256} << 20, "the bench");
+  auto memory = cuda::DeviceMemory::Take(context, uint64_t{2} << 30, "the bench");
   if (!memory.ok()) return 0;
   cudaMemset(memory->data(), 0, memory->bytes());
   const model::HParams hp;
@@ -38,7 +39,10 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
   how.tensor_cores = true;
   const int64_t pairs = rows * kUsed;
   std::vector<int32_t> ids(matrices.size() * static_cast<size_t>(pairs));
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 5 + i / 8 * 3) % kExperts);
+  std::mt19937_64 rng(2);
+  const auto slices = static_cast<uint64_t>(matrices[0]->slices);
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>((rows == 1 ? i * 5 + i / 8 * 3 : rng()) % slices);
   auto on_ids = cuda::DeviceMemory::Take(context, ids.size() * sizeof(int32_t), "the bench");
   if (!on_ids.ok()) return 0;
   cudaMemcpy(on_ids->data(), ids.data(), ids.size() * sizeof(int32_t), cudaMemcpyHostToDevice);
@@ -112,7 +116,15 @@ int main(int argc, char** argv) {
   auto tables = cuda::DeviceTables::Load(*context);
   if (!limits.ok() || !tables.ok()) return 1;
   fmt::print("{}: reads {:.0f} GB/s\n", context->device().name, limits->read.best * 1e-9);
-  std::vector<std::string> names(argv + 1, argv + argc);
+  std::vector<std::string> names;
+  std::vector<int64_t> prompts;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--prompt" && i + 1 < argc)
+      prompts.push_back(std::atoll(argv[++i]));
+    else
+      names.emplace_back(word);
+  }
   if (names.empty()) names = {"q8_0", "q4_k", "q6_k", "iq4_xs", "iq3_xxs", "iq3_s", "iq2_s", "iq2_xxs"};
   std::mt19937_64 rng(1);
   std::normal_distribution<float> normal(0, 0.02f);
@@ -124,13 +136,14 @@ int main(int argc, char** argv) {
     for (float& v : some) v = normal(rng);
     std::vector<std::byte> block(some.size() / format->block_weights * format->block_bytes);
     format->encode(some.data(), nullptr, block.data(), some.size());
+    const std::vector<int64_t> rows_of = prompts.empty() ? std::vector<int64_t>{1, 4, 8} : prompts;
     for (const Shape shape : {Shape{24576, 4096}, Shape{8192, 4096}, Shape{4096, 8192}, Shape{2048, 4096},
                               Shape{4096, 2048}, Shape{2048, 4096, true}}) {
       model::Weights weights;
       const uint64_t row_bytes = *quant::RowBytes(*format, static_cast<uint64_t>(shape.columns));
-      const int64_t slices = shape.experts ? kExperts : 1;
+      const int64_t slices = !shape.experts ? 1 : prompts.empty() ? kExperts : kPromptExperts;
       const uint64_t bytes = row_bytes * static_cast<uint64_t>(shape.rows * slices);
-      const size_t count = std::clamp<size_t>((600u << 20) / bytes, 4, 64) / 2 * 2;
+      const size_t count = std::clamp<size_t>((600u << 20) / bytes, prompts.empty() ? 4 : 2, prompts.empty() ? 64 : 8) / 2 * 2;
       std::vector<std::vector<std::byte>> data(count, std::vector<std::byte>(bytes));
       weights.layers.resize(count);
       std::vector<const model::Matrix*> matrices;
@@ -147,11 +160,16 @@ int main(int argc, char** argv) {
       if (!on_device.ok()) return fmt::print("{}\n", on_device.status().message()), 1;
       fmt::print("{:8} {:6} x {:5}{}", name, shape.rows, shape.columns,
                  shape.experts ? " x 8 x 2" : "        ");
-      for (const int64_t rows : {1, 4, 8}) {
-        if (shape.experts && rows > 1) break;
+      for (const int64_t rows : rows_of) {
+        if (shape.experts && prompts.empty() && rows > 1) break;
         const double s = Time(*context, **on_device, *tables, weights, matrices, rows, shape.experts);
         const double weights_read =
             static_cast<double>(shape.rows * shape.columns * (shape.experts ? 2 * kUsed : 1));
+        if (!prompts.empty()) {
+          fmt::print("  {} rows {:7.1f} us {:6.1f} T/s", rows, s * 1e6,
+                     weights_read * static_cast<double>(rows) / s * 1e-12);
+          continue;
+        }
         fmt::print(
             "  {} rows {:6.2f} us {:5.0f} GB/s {:5.2f} T/s", rows, s * 1e6,
             weights_read / static_cast<double>(shape.columns) * static_cast<double>(row_bytes) / s * 1e-9,

@@ -17,6 +17,7 @@ namespace glint::cuda {
 Matrix StepContext::On(const model::Matrix& w) const {
   Matrix matrix = on_device.Find(w);
   matrix.table = tables.For(matrix.type);
+  matrix.spread = tables.Spread(matrix.type);
   return matrix;
 }
 

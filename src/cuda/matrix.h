@@ -15,6 +15,7 @@ struct Matrix {
   uint64_t slice_bytes = 0;
   const float* scales = nullptr;   // [slices], or null
   const uint8_t* table = nullptr;  // the format's grid (cuda/tables.h), or null
+  const uint8_t* spread = nullptr;  // what its decoder makes of it, or null
 };
 
 }  // namespace glint::cuda

@@ -5,6 +5,7 @@
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 #include "cuda/product_args.h"
+#include "cuda/product_rows.h"
 #include "cuda/round.cuh"
 #include "cuda/tiles.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 // Rows of a group of two activation tiles; and pairs from which on sorting them by expert is worth its launch.
 constexpr int kGroupRows = 8, kWorthGrouping = 32;
+// The kernel for many rows goes through all columns in one block, so it wants rows for its tiles and blocks for the device: from so
+// many rows of a slice (or pairs an expert, on average) and blocks on.
+constexpr int kManyRows = 12, kManyPairs = 2, kManyBlocks = 48;
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 struct RoundArgs {
@@ -42,6 +46,14 @@ Status NoKernels(quant::Type type) {
 
 const FormatLaunches* FindLaunches(quant::Type type) {
   for (const LaunchList& list : {BlockLaunches(), SuperLaunches(), Points4Launches(), Points8Launches()})
+    for (int i = 0; i < list.count; ++i)
+      if (list.first[i].type == type) return list.first + i;
+  return nullptr;
+}
+
+const RowsLaunch* FindRowsLaunch(quant::Type type) {
+  for (const RowsLaunchList& list :
+       {BlockRowsLaunches(), SuperRowsLaunches(), Points4RowsLaunches(), Points8RowsLaunches()})
     for (int i = 0; i < list.count; ++i)
       if (list.first[i].type == type) return list.first + i;
   return nullptr;
@@ -82,13 +94,14 @@ Status Operand::Floats(const Matrix& w, const Target& target, const Pairs& pairs
   return c_.Launched();
 }
 
-Status Operand::GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, ProductArgs& args) {
-  const int64_t most = MostPairGroups(pairs, experts, kGroupRows);
+Status Operand::GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, int group_rows,
+                           ProductArgs& args) {
+  const int64_t most = MostPairGroups(pairs, experts, group_rows);
   if (order_ == nullptr) {
     order_ = c_.scratch.Take<int32_t>(pairs + 1);
     pair_groups_ = c_.scratch.Take<PairGroup>(most);
     if (pair_groups_ == nullptr) return NoScratch(c_);
-    LaunchGroupPairs(ids, pairs, experts, kGroupRows, order_, pair_groups_, order_ + pairs, c_.stream);
+    LaunchGroupPairs(ids, pairs, experts, group_rows, order_, pair_groups_, order_ + pairs, c_.stream);
   }
   args.order = order_;
   args.pair_groups = pair_groups_;
@@ -97,17 +110,45 @@ Status Operand::GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, P
   return {};
 }
 
+Status Operand::Launch(ProductArgs& args, quant::Type type) {
+  if (args.targets == 0) return {};
+  const bool experts = args.pairs == Pairs::Kind::kExperts;
+  const int64_t together = experts                             ? 1
+                           : args.pairs == Pairs::Kind::kHeads ? args.out_rows / args.slices
+                                                               : args.out_rows;
+  const bool grouped =
+      experts && c_.how.tensor_cores && args.out_rows >= kWorthGrouping && args.slices <= kMostGroupedExperts;
+  // Many rows. Every launch of an operand decides alike where pairs are grouped, once for all.
+  const int act_warps = together > kRowsOfWarp ? 2 : 1;
+  const int64_t most = int64_t{kRowsOfWarp} * act_warps,
+                groups = CeilDiv(together, most) * (args.out_rows / together);
+  int64_t blocks = 0;
+  for (int i = 0; i < args.targets; ++i) blocks += RowsBlocks(args.target[i].rows, act_warps);
+  const bool many = experts ? grouped && args.out_rows >= kManyPairs * args.slices
+                            : c_.how.tensor_cores && together >= kManyRows && blocks * groups >= kManyBlocks;
+  args.order = nullptr;
+  if (grouped) {
+    const int group_rows = many ? kRowsOfWarp : kGroupRows;
+    if (Status status = GroupPairs(args.ids, args.out_rows, args.slices, group_rows, args); !status.ok())
+      return status;
+  }
+  if (many) {
+    if (!grouped) args.groups = groups;
+    FindRowsLaunch(type)->product(args, act_warps, c_.stream);
+  } else {
+    const int activation_tiles = grouped || (c_.how.tensor_cores && together > 4) ? 2 : 1;
+    if (!grouped) args.groups = CeilDiv(together, 4 * activation_tiles) * (args.out_rows / together);
+    FindLaunches(type)->product(args, activation_tiles, c_.how.tensor_cores, c_.stream);
+  }
+  args.targets = 0;
+  args.row_tiles = 0;
+  return {};
+}
+
 Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int64_t out_rows) {
   if (out_rows == 0) out_rows = rows_;
   if (out_rows == 0) return {};
   ProductArgs args{};
-  const FormatLaunches* launches = nullptr;
-  int activation_tiles = 1;
-  const auto launch = [&] {
-    if (args.targets > 0) launches->product(args, activation_tiles, c_.how.tensor_cores, c_.stream);
-    args.targets = 0;
-    args.row_tiles = 0;
-  };
   Matrix last;
   for (const Target& target : targets) {
     const Matrix w = c_.On(*target.w);
@@ -117,29 +158,19 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
       continue;
     }
     const TileLayout* const layout = FindTileLayout(w.type);
-    if (FindLaunches(w.type) == nullptr || layout == nullptr) return NoKernels(w.type);
+    if (FindLaunches(w.type) == nullptr || FindRowsLaunch(w.type) == nullptr || layout == nullptr)
+      return NoKernels(w.type);
     if (digits_.digits == nullptr) {
       if (Status status = Round(); !status.ok()) return status;
     }
     if (args.targets == kMostTargets || w.type != last.type || w.columns != last.columns ||
         w.slices != last.slices) {
-      launch();
-      launches = FindLaunches(w.type);
-      const int64_t together = pairs.kind == Pairs::Kind::kSame    ? out_rows
-                               : pairs.kind == Pairs::Kind::kHeads ? out_rows / w.slices
-                                                                   : 1;
-      activation_tiles = c_.how.tensor_cores && together > 4 ? 2 : 1;
-      args.order = nullptr;
-      args.groups = CeilDiv(together, 4 * activation_tiles) * (out_rows / together);
-      if (pairs.kind == Pairs::Kind::kExperts && c_.how.tensor_cores && out_rows >= kWorthGrouping &&
-          w.slices <= kMostGroupedExperts) {
-        activation_tiles = 2;
-        if (Status status = GroupPairs(pairs.ids, out_rows, w.slices, args); !status.ok()) return status;
-      }
+      if (Status status = Launch(args, last.type); !status.ok()) return status;
       args.tiles = CeilDiv(w.columns, layout->columns);
       args.blocks = w.columns / 32;
       args.parts = static_cast<int32_t>(CeilDiv(w.columns, 1024));
       args.table = w.table;
+      args.spread = w.spread;
       args.digits = digits_.digits;
       args.x_scales = digits_.scales;
       args.sums = digits_.sums;
@@ -158,7 +189,7 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
                                    target.y, target.y_stride, args.row_tiles, target.x_column / 32};
     args.row_tiles += CeilDiv(w.rows, kTileRows);
   }
-  launch();
+  if (Status status = Launch(args, last.type); !status.ok()) return status;
   return c_.Launched();
 }
 

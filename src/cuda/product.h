@@ -45,7 +45,9 @@ class Operand {
  private:
   Status Round();
   // Sorts the pairs by expert, once for all matrices of this operand, and tells the launch.
-  Status GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, ProductArgs& args);
+  Status GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, int group_rows, ProductArgs& args);
+  // Serves the targets of `args`, all of `type`, and forgets them.
+  Status Launch(ProductArgs& args, quant::Type type);
   Status Floats(const Matrix& w, const Target& target, const Pairs& pairs, int64_t out_rows);
 
   const StepContext& c_;

@@ -29,6 +29,7 @@ struct ProductArgs {
   int64_t tiles, blocks;  // tiles and blocks of 32 columns of a row
   int32_t parts;          // of 1,024 columns
   const uint8_t* table;   // the format's grid, or null
+  const uint8_t* spread;  // what D::FillTable makes of it (cuda/tables.h), or null
 
   const int8_t* digits;   // [x rows][x_blocks][2][32]
   const float* x_scales;  // [x rows][x_blocks]
@@ -71,6 +72,9 @@ struct FormatLaunches {
   // activation_tiles: 1 or 2, of four rows each: how many a group has (the groups of p are counted so).
   void (*product)(const ProductArgs& p, int activation_tiles, bool tensor, cudaStream_t stream);
   void (*decode)(const DecodeArgs& p, int64_t rows, cudaStream_t stream);
+  // What the decoder's FillTable makes of the grid: its bytes, and a launch that makes it in global memory.
+  int table_bytes;
+  void (*spread)(const uint8_t* grid, uint8_t* table, cudaStream_t stream);
 };
 // Null: no kernels for that type.
 const FormatLaunches* FindLaunches(quant::Type type);

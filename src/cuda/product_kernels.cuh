@@ -121,6 +121,11 @@ __global__ void DecodeRowsKernel(const DecodeArgs p) {
   }
 }
 
+template <class D>
+__global__ void SpreadTableKernel(const uint8_t* grid, uint8_t* table) {
+  D::FillTable(table, grid, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+}
+
 // The launches of one format.
 template <class D>
 struct Launch {
@@ -156,6 +161,10 @@ struct Launch {
     AllowShared(DecodeRowsKernel<D>, D::kTableBytes);
     DecodeRowsKernel<D><<<grid, kWarps * 32, D::kTableBytes, stream>>>(p);
   }
+  static void Spread(const uint8_t* grid, uint8_t* table, cudaStream_t stream) {
+    SpreadTableKernel<D><<<1, 256, 0, stream>>>(grid, table);
+  }
+  static constexpr FormatLaunches kAll{D::kType, Run, Decode, D::kTableBytes, Spread};
 };
 
 }  // namespace glint::cuda

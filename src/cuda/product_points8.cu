@@ -5,11 +5,11 @@ namespace glint::cuda {
 
 LaunchList Points8Launches() {
   static constexpr FormatLaunches kLaunches[] = {
-      {IQ2_STile::kType, Launch<IQ2_STile>::Run, Launch<IQ2_STile>::Decode},
-      {IQ2_XSTile::kType, Launch<IQ2_XSTile>::Run, Launch<IQ2_XSTile>::Decode},
-      {IQ2_XXSTile::kType, Launch<IQ2_XXSTile>::Run, Launch<IQ2_XXSTile>::Decode},
-      {IQ1_STile::kType, Launch<IQ1_STile>::Run, Launch<IQ1_STile>::Decode},
-      {IQ1_MTile::kType, Launch<IQ1_MTile>::Run, Launch<IQ1_MTile>::Decode},
+      Launch<IQ2_STile>::kAll,
+      Launch<IQ2_XSTile>::kAll,
+      Launch<IQ2_XXSTile>::kAll,
+      Launch<IQ1_STile>::kAll,
+      Launch<IQ1_MTile>::kAll,
   };
   return {kLaunches, sizeof(kLaunches) / sizeof(kLaunches[0])};
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "cuda/product_args.h"
 #include "cuda/status.h"
 #include "quant/iq_grids.h"
 
@@ -30,11 +31,13 @@ std::array<Table, 7> Tables() {
           Of(Type::kIQ1_M, quant::kIq1Grid)};
 }
 
+uint64_t SpreadBytes(quant::Type type) { return static_cast<uint64_t>(FindLaunches(type)->table_bytes); }
+
 }  // namespace
 
 Result<DeviceTables> DeviceTables::Load(const Context& context) {
   uint64_t bytes = 0;
-  for (const Table& table : Tables()) bytes += table.bytes;
+  for (const Table& table : Tables()) bytes += table.bytes + SpreadBytes(table.type);
   auto memory = DeviceMemory::Take(context, bytes, "the grids of the IQ formats");
   if (!memory.ok()) return memory.status();
   DeviceTables tables;
@@ -47,6 +50,14 @@ Result<DeviceTables> DeviceTables::Load(const Context& context) {
     if (!status.ok()) return status;
     at += table.bytes;
   }
+  for (const Table& table : Tables()) {
+    FindLaunches(table.type)
+        ->spread(tables.For(table.type), reinterpret_cast<uint8_t*>(tables.memory_.data()) + at,
+                 context.stream());
+    if (Status status = Check(cudaGetLastError(), "making the tables of the IQ formats"); !status.ok())
+      return status;
+    at += SpreadBytes(table.type);
+  }
   if (Status status = context.Wait(); !status.ok()) return status;
   return tables;
 }
@@ -56,6 +67,16 @@ const uint8_t* DeviceTables::For(quant::Type type) const {
   for (const Table& table : Tables()) {
     if (table.type == type) return reinterpret_cast<const uint8_t*>(memory_.data()) + at;
     at += table.bytes;
+  }
+  return nullptr;
+}
+
+const uint8_t* DeviceTables::Spread(quant::Type type) const {
+  uint64_t at = 0;
+  for (const Table& table : Tables()) at += table.bytes;
+  for (const Table& table : Tables()) {
+    if (table.type == type) return reinterpret_cast<const uint8_t*>(memory_.data()) + at;
+    at += SpreadBytes(table.type);
   }
   return nullptr;
 }

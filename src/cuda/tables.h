@@ -13,9 +13,12 @@ class DeviceTables {
   static Result<DeviceTables> Load(const Context& context);
   // The grid of a format; null for formats that have none.
   const uint8_t* For(quant::Type type) const;
+  // What the format's decoder makes of it in shared memory (Decoder::FillTable), made once in device memory for kernels that look codes
+  // up seldom enough to go through L1; null likewise.
+  const uint8_t* Spread(quant::Type type) const;
 
  private:
-  DeviceMemory memory_;
+  DeviceMemory memory_;  // the grids, then the tables made of them
 };
 
 }  // namespace glint::cuda

@@ -69,6 +69,8 @@ class Bench {
     tables_.emplace(std::move(*tables));
   }
 
+  // The referee is the CPU's fastest kernels instead of its definition, whose bits they have by tests/cpu: for large cases.
+  void UseFastKernels() { fast_ = true; }
   // y[out_rows][rows] of both; x has out_rows / per_row rows.
   void Check(int64_t out_rows, cuda::Pairs::Kind kind, int64_t per_row, bool tensor_cores) {
     SCOPED_TRACE(testing::Message() << w_.rows << " x " << w_.columns << ", " << w_.slices << " slices, "
@@ -85,11 +87,16 @@ class Bench {
       x[static_cast<size_t>(2 * stride)] = std::numeric_limits<float>::infinity();
     }
     std::vector<int32_t> ids(static_cast<size_t>(out_rows));
-    for (int32_t& id : ids) id = static_cast<int32_t>(rng_() % static_cast<uint64_t>(w_.slices));
+    // A third of the rows on one slice, others on any but the last: groups of many rows, of few and of none.
+    const auto any = static_cast<uint64_t>(std::max(w_.slices - 1, int64_t{1}));
+    for (int32_t& id : ids)
+      id = rng_() % 3 == 0 ? static_cast<int32_t>(w_.slices / 2) : static_cast<int32_t>(rng_() % any);
 
     std::vector<float> want(static_cast<size_t>(out_rows * y_stride), 7.0f), got = want;
-    const cpu::How how{&cpu::ScalarKernels(), nullptr, false};
-    for (int64_t r = 0; r < out_rows; ++r) {
+    const cpu::How how{fast_ ? &cpu::FastestKernels() : &cpu::ScalarKernels(), nullptr, fast_};
+    if (fast_ && kind == cuda::Pairs::Kind::kSame)
+      cpu::Product(how, w_, 0, x.data(), stride, out_rows, want.data(), y_stride);
+    for (int64_t r = 0; r < out_rows && !(fast_ && kind == cuda::Pairs::Kind::kSame); ++r) {
       const int64_t slice = kind == cuda::Pairs::Kind::kSame    ? 0
                             : kind == cuda::Pairs::Kind::kHeads ? r % w_.slices
                                                                 : ids[static_cast<size_t>(r)];
@@ -162,6 +169,7 @@ class Bench {
   }
 
   std::mt19937_64 rng_;
+  bool fast_ = false;
   model::Matrix w_;
   std::vector<std::byte> bytes_;
   std::vector<float> scales_;
@@ -194,11 +202,57 @@ TEST_P(GpuProduct, HasTheCpusBits) {
         for (const int64_t n : {3, 9, 27})
           ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kHeads, 1, tensor_cores));
         ASSERT_NO_FATAL_FAILURE(bench.Check(10, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
+        ASSERT_NO_FATAL_FAILURE(bench.Check(1, cuda::Pairs::Kind::kExperts, 1, tensor_cores));
         for (const int64_t n : {7, 40, 150})  // from 32 on they are sorted by expert
           ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kExperts, 1, tensor_cores));
         ASSERT_NO_FATAL_FAILURE(bench.Check(64, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
       }
     }
+  }
+}
+
+// Prompts: tiles of 64 and 128 activation rows, around their boundaries; blocks of weight rows that end in the middle of a tile; heads;
+// and experts with no rows, with a few and with more than a tile holds.
+TEST_P(GpuProduct, ManyRowsHaveTheCpusBits) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  const auto same = [&](int64_t columns, int64_t rows, std::initializer_list<int64_t> counts) {
+    Bench bench(seed + static_cast<uint64_t>(columns * 64 + rows), GetParam(), columns, rows, 1, rows == 130);
+    bench.UseFastKernels();
+    for (const int64_t n : counts) ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kSame, 1, true));
+  };
+  // Enough blocks for the kernel of many rows: its threshold is kManyBlocks in cuda/product.cu.
+  ASSERT_NO_FATAL_FAILURE(same(256, 2057, {127, 511, 512, 513}));
+  ASSERT_NO_FATAL_FAILURE(same(1280, 130, {3100}));
+  if (quant::Find(GetParam())->block_weights <= 32) {
+    ASSERT_NO_FATAL_FAILURE(same(1056, 3100, {255}));
+  }
+  {
+    Bench bench(seed, GetParam(), 256, 37, 48, true);
+    bench.UseFastKernels();
+    for (const int64_t n : {9, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 130})
+      ASSERT_NO_FATAL_FAILURE(bench.Check(48 * n, cuda::Pairs::Kind::kHeads, 1, true));
+  }
+  Bench bench(seed, GetParam(), 1280, 270, 40, true);
+  bench.UseFastKernels();
+  for (const int64_t n : {32, 79, 80, 600})  // few pairs an expert; and many
+    ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kExperts, 1, true));
+  ASSERT_NO_FATAL_FAILURE(bench.Check(400, cuda::Pairs::Kind::kExperts, 8, true));
+}
+
+// Tasks of one row for several teams of every multiprocessor, and more than one for each.
+TEST_P(GpuProduct, SharesMuchWorkOfSingleRows) {
+  const quant::Format& format = *quant::Find(GetParam());
+  if (!format.integer()) return;
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::vector<int64_t> widths = {256};
+  if (format.block_weights <= 32) widths.push_back(2080);
+  if (GetParam() == Type::kQ8_0 || GetParam() == Type::kIQ3_XXS) widths.insert(widths.end(), {4096, 9216});
+  for (const int64_t columns : widths) {
+    Bench bench(seed + static_cast<uint64_t>(columns), GetParam(), columns, 337, 2, false);
+    for (const int64_t pairs : {8, 31})
+      ASSERT_NO_FATAL_FAILURE(bench.Check(pairs, cuda::Pairs::Kind::kExperts, 1, true));
   }
 }
 

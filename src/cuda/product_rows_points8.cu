@@ -1,0 +1,15 @@
+// Products of many rows with the grids of eight dimensions.
+#include "cuda/product_rows.cuh"
+
+namespace glint::cuda {
+
+RowsLaunchList Points8RowsLaunches() {
+  static constexpr RowsLaunch kLaunches[] = {
+      {IQ2_STile::kType, LaunchRows<IQ2_STile>},     {IQ2_XSTile::kType, LaunchRows<IQ2_XSTile>},
+      {IQ2_XXSTile::kType, LaunchRows<IQ2_XXSTile>}, {IQ1_STile::kType, LaunchRows<IQ1_STile>},
+      {IQ1_MTile::kType, LaunchRows<IQ1_MTile>},
+  };
+  return {kLaunches, sizeof(kLaunches) / sizeof(kLaunches[0])};
+}
+
+}  // namespace glint::cuda
