@@ -134,7 +134,7 @@ std::unique_ptr<SessionImpl> SessionImpl::Make(std::shared_ptr<ModelImpl> model,
 
 uint64_t SessionImpl::CheckBytes(const ModelImpl& model, const SessionOptions& options) {
   if (!options.check) return 0;
-  const int rows = static_cast<int>(std::clamp<int64_t>(options.context, 1, kChunkRows));
+  const int rows = static_cast<int>(std::clamp<int64_t>(options.context, 1, model.backend->prompt_rows()));
   const model::ModelData& data = model.data;
   const plan::PlanRequest reference =
       plan::CanonicalRequest(*model.backend, data.hparams, data.weights, plan::Pass::kTrunk, rows);
@@ -178,8 +178,9 @@ Status SessionImpl::ReturnTo(int64_t position) {
 namespace {
 
 // The rows a pass over `left` more takes, so that its end falls on the grid.
-int64_t ChunkRows(int64_t position, int64_t left, int64_t block) {
-  const int64_t most = std::max(kChunkRows / block, int64_t{1}) * block;
+int64_t ChunkRows(const SessionImpl& s, int64_t position, int64_t left) {
+  const int64_t block = s.model->data.hparams.block;
+  const int64_t most = std::max(s.model->backend->prompt_rows() / block, int64_t{1}) * block;
   return std::min(left, most - position % block);
 }
 
@@ -213,14 +214,14 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
   // of this call changed. A call of one pass needs none, and a prompt's many passes cost far more than
   // copying the state once.
   std::unique_ptr<plan::StateMark> before;
-  if (ChunkRows(start, total, hp.block) < total) {
+  if (ChunkRows(s, start, total) < total) {
     auto mark = s.state->Mark();
     if (!mark.ok()) return mark.status();
     before = std::move(*mark);
   }
   s.tokens.reserve(static_cast<size_t>(start + total));
   for (int64_t done = 0; done < total;) {
-    const int64_t rows = ChunkRows(start + done, total - done, hp.block);
+    const int64_t rows = ChunkRows(s, start + done, total - done);
     const auto part = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(rows));
     const bool wants_logits = which == LogitRows::kAll || (which == LogitRows::kLast && done + rows == total);
     float* const logits_out = which == LogitRows::kAll ? logits.data() + done * hp.vocab_size : logits.data();
@@ -270,8 +271,8 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
     return Status(Code::kBadInput, "the session wants the MTP block, but the model was opened without it");
   }
   const std::lock_guard lock(shared.mutex);
-  const auto plan = shared.PlanFor(plan::Pass::kTrunk,
-                                   static_cast<int>(std::min(engine::kChunkRows, options.context)), false);
+  const auto plan = shared.PlanFor(
+      plan::Pass::kTrunk, static_cast<int>(std::min(shared.backend->prompt_rows(), options.context)), false);
   if (!plan.ok()) return plan.status();
   const uint64_t state = MemoryNeeded(model, options), buffers = (*plan)->buffers.total_bytes;
   const auto room = shared.backend->Room();
@@ -335,7 +336,7 @@ Status Session::AppendMtp(std::span<const int32_t> next, std::span<const float> 
   const int64_t start = s.state->mtp_position(), total = static_cast<int64_t>(next.size());
   if (Status status = engine::CheckRoom(start, next.size(), s.state->capacity()); !status.ok()) return status;
   for (int64_t done = 0; done < total;) {
-    const int64_t rows = engine::ChunkRows(start + done, total - done, hp.block);
+    const int64_t rows = engine::ChunkRows(s, start + done, total - done);
     Status status =
         s.Pass(plan::Pass::kMtp, next.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
                hidden.data() + done * hp.hidden, logits.empty() ? LogitRows::kNone : LogitRows::kAll,

@@ -60,8 +60,8 @@ struct SessionImpl {
   Status ReturnTo(int64_t position);
 };
 
-// Rows that one pass takes at most: long enough to read weights seldom, short enough to report progress and
-// bound buffers. Cuts fall on the grid. The bits don't depend on it.
+// Rows that a pass of the instruments takes at most; a session's: plan::Backend::prompt_rows. Cuts fall on the grid. The bits
+// don't depend on either.
 inline constexpr int64_t kChunkRows = 512;
 
 }  // namespace glint::engine

@@ -117,6 +117,9 @@ class Backend {
   virtual uint64_t weight_bytes() const { return 0; }
   // What the memory that states and buffers come from can still give.
   virtual MemoryRoom Room() const { return AvailableMemory(); }
+  // Rows that a pass of a prompt takes at most: long enough to read weights seldom, short enough to report progress and to bound
+  // buffers. The bits don't depend on it.
+  virtual int64_t prompt_rows() const { return 512; }
   // Bytes a sequence of that capacity will reserve; stated before it is taken.
   virtual uint64_t StateBytes(int64_t capacity, bool mtp) const = 0;
   virtual Result<std::unique_ptr<SequenceState>> NewState(int64_t capacity, bool mtp) = 0;
