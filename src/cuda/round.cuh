@@ -16,9 +16,10 @@ struct Rounded {
 // A warp rounds one block of 32 columns, a column a lane.
 __device__ inline Rounded RoundBlock(float x) {
   constexpr float kLargestDigit = 32639.0f, kSmallestScaled = 0x1p-100f;  // cpu/kernels.h
-  const bool finite = __all_sync(0xffffffffu, isfinite(x));
-  float max = fabsf(x);
-  for (int step = 16; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+  // Magnitudes rank as their bits do, infinity and NaN above all.
+  const unsigned bits = __reduce_max_sync(0xffffffffu, __float_as_uint(fabsf(x)));
+  const bool finite = bits < 0x7f800000u;
+  const float max = __uint_as_float(bits);
   Rounded r{0, finite ? 0.0f : __int_as_float(0x7fc00000)};
   if (finite && max >= kSmallestScaled) {
     r.scale = max / kLargestDigit;
@@ -30,8 +31,10 @@ __device__ inline Rounded RoundBlock(float x) {
 
 // The sum of the digits of each half warp.
 __device__ inline int DigitSum(int digit) {
-  for (int step = 8; step > 0; step /= 2) digit += __shfl_xor_sync(0xffffffffu, digit, step);
-  return digit;
+  const bool upper = threadIdx.x % 32 >= 16;
+  const int low = __reduce_add_sync(0xffffffffu, upper ? 0 : digit),
+            high = __reduce_add_sync(0xffffffffu, upper ? digit : 0);
+  return upper ? high : low;
 }
 
 // A warp rounds block `block` of a row, column 32 block + lane a lane (zeros past the row's end), and stores its digits.
