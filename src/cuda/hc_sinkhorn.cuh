@@ -41,9 +41,14 @@ __device__ inline float SinkhornOfFour(float v, int64_t iters, float eps) {
   // No entry falls below 2^-80: the permanent, at first some eps^4 or more, grows in every step by the inverse of the sums' product and
   // never passes 1, which is too little for sums near 4 in many steps.
   if (eps >= 1e-6f && iters <= 20) {
-    for (int64_t i = 1; i < iters; ++i) {
+    // Two steps that change nothing end it: all others would change nothing either. A turn later, lest the next one wait for the vote.
+    bool settled = false, still = false;
+    for (int64_t i = 1; i < iters && !settled; ++i) {
+      const float before = v;
       v = DivideModerate(v, sum_of(row, 1) + eps);
       v = DivideModerate(v, sum_of(column, 4) + eps);
+      settled = still;
+      still = __all_sync(kWarp, v == before) != 0;
     }
     return v;
   }
