@@ -301,10 +301,6 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
     WaitForCluster();
     return;
   }
-  if (mixes) {
-#pragma unroll
-    for (int i = 0; i < kBlocksOfWarp; ++i) streams[first + i * kWorkers + thread] = x[i];
-  }
   __syncthreads();  // pre is there
   float collapsed = 0;
   if (owns) {
@@ -324,6 +320,11 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
     }
   }
   ArriveAtCluster();  // the collapsed columns are sent
+  // Not before: an arrival waits until what was stored before it is seen by others.
+  if (mixes) {
+#pragma unroll
+    for (int i = 0; i < kBlocksOfWarp; ++i) streams[first + i * kWorkers + thread] = x[i];
+  }
   WaitForCluster();
   if (warp == 0) {
     const float sum = SharedSquares(shared.collapsed, a.d, lane);
