@@ -163,12 +163,14 @@ template <class D>
 __device__ inline float MixLogit(const HcShared<D>& shared, const HcFusedArgs& a, const MixWeights& w,
                                  int parts, int lane) {
   const int mix = lane < kMix ? lane : kMix - 1;
-  float total = shared.z[0][mix], sum = shared.squares[0];
+  float z[kMostParts], squares[kMostParts];  // all on their way at once; nothing is there beyond the parts
+#pragma unroll
+  for (int i = 0; i < kMostParts; ++i) z[i] = shared.z[i][mix], squares[i] = shared.squares[i];
+  float total = z[0], sum = squares[0];
 #pragma unroll
   for (int i = 1; i < kMostParts; ++i) {
-    if (i >= parts) break;
-    total += shared.z[i][mix];
-    sum += shared.squares[i];
+    total = i < parts ? total + z[i] : total;
+    sum = i < parts ? sum + squares[i] : sum;
   }
   if (a.fn_scales != nullptr) total *= w.of_fn;
   const float rms = InverseRms(sum, int64_t{kStreams} * a.d, a.rms_eps);
