@@ -2,15 +2,17 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "cuda/context.h"
 
 namespace glint::cuda {
 
-// The barrier of all threads of a cluster, in two halves: what was written before one's arrival (shared memory of any block of the
-// cluster, and global memory) is seen by all after their wait. Every thread comes to both, in turns.
+// The barrier of all threads of a cluster, in two halves. It orders nothing but Mailbox::Open before Send: to have all that was written
+// before seen by all costs a trip to L2. Every thread comes to both halves, in turns.
 __device__ inline void ArriveAtCluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ inline void WaitForCluster() {
@@ -19,15 +21,62 @@ __device__ inline void WaitForCluster() {
 #endif
 }
 
-// Where block `rank` of the cluster has what this block has at `mine`, in shared memory.
-template <class T>
-__device__ inline T* OfBlock(T* mine, int rank) {
-  T* its = mine;
+// In shared memory: waits for so many bytes that blocks of the cluster send, each to its place there. Once in a kernel.
+struct Mailbox {
+  uint64_t barrier;
+  // By one thread, before its first arrival at the cluster's barrier.
+  __device__ void Open(int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm("mapa.u64 %0, %1, %2;" : "=l"(its) : "l"(mine), "r"(rank));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(Here(this)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(Here(this)), "r"(bytes)
+                 : "memory");
 #endif
-  return its;
-}
+  }
+  // By every thread that reads what was sent. A block whose boxes are full may end.
+  __device__ void Wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "wait:\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+        "@!done bra wait;\n"
+        "}\n" ::"r"(Here(this))
+        : "memory");
+#endif
+  }
+  // To where block `rank` of the cluster has what this block has at `place` (for float4, at a multiple of 16), and to its box.
+  __device__ void Send(int rank, float* place, float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                     There(place, rank)),
+                 "f"(value), "r"(There(this, rank))
+                 : "memory");
+#endif
+  }
+  __device__ void Send(int rank, float* place, const float4& v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::
+            "r"(There(place, rank)),
+        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(There(this, rank))
+        : "memory");
+#endif
+  }
+
+ private:
+  __device__ static uint32_t Here(const void* at) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+  }
+  __device__ static uint32_t There(const void* at, int rank) {
+    uint32_t there = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(Here(at)), "r"(rank));
+#endif
+    return there;
+  }
+};
 
 // Launches `kernel` in clusters of `cluster` blocks along x, early as LaunchEarly does. False, and nothing is launched: the device has
 // no clusters, or none of that size.

@@ -68,15 +68,17 @@ struct Operands {
 template <class D>
 struct HcShared {
   static constexpr int kOfBlock = D::kUnits * (D::kMinima ? 2 : 1);
-  union {
+  union __align__(16) {
     Operands operands[kPartBlocks * kOfBlock][kMixRows];  // until the cluster's first exchange
     float collapsed[kMostColumns];                        // from all blocks, in the second
   };
   __align__(16) int8_t digits[kPartBlocks][2][32];
   float scales[kPartBlocks];
   int sums[kPartBlocks][2];
-  float part[kPartColumns];
-  float z[kMostParts][kMixRows], squares[kMostParts];  // from all blocks, in the first exchange
+  __align__(16) float part[kPartColumns];       // later the columns that this block collapsed
+  __align__(16) float z[kMostParts][kMixRows];  // from all blocks, in the first exchange
+  float squares[kMostParts];                    // like z
+  Mailbox products_box, collapsed_box;          // of the first and the second exchange
   float pre[kStreams];
   float sum;
 };
@@ -206,10 +208,14 @@ template <class D>
 __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a) {
   __shared__ HcShared<D> shared;
   LetNextLaunchBegin();
-  ArriveAtCluster();  // all blocks have begun
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
   const int64_t row = blockIdx.y;
+  if (thread == 0) {
+    shared.products_box.Open(parts * (kMix + 1) * static_cast<int>(sizeof(float)));
+    shared.collapsed_box.Open(a.d * static_cast<int>(sizeof(float)));
+  }
+  ArriveAtCluster();  // this block has begun, and its boxes are open
   const int first = part * kPartColumns, own_stream = first / a.d,
             begin = first % a.d;  // the part's first column in its stream
   const bool works = warp < kWorkWarps;
@@ -266,13 +272,13 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
       }
     }
   }
-  WaitForCluster();
-  __syncthreads();  // the part is there, and its digits
+  WaitForCluster();  // all blocks' boxes are open
+  __syncthreads();   // the part is there, and its digits
 
   if (row_tile < kRowTiles) TileOperands<D>(shared, w, row_tile, tile * D::kBlocks, a.table, lane);
   if (!works) {
     const float sum = SharedSquares(shared.part, kPartColumns, lane);
-    if (lane < parts) *OfBlock(shared.squares + part, lane) = sum;
+    if (lane < parts) shared.products_box.Send(lane, shared.squares + part, sum);
   }
   __syncthreads();  // the operands are there
   if (warp == 0) {
@@ -282,25 +288,31 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
       const Operands o = shared.operands[i][lane];
       sum = fmaf(o.product, o.scale, sum);
     }
+    // Four mixes a message; lanes of a four have every fourth block.
+    const int quad = lane / 4 * 4;
+    float4 four;
+    four.x = __shfl_sync(0xffffffffu, sum, quad);
+    four.y = __shfl_sync(0xffffffffu, sum, quad + 1);
+    four.z = __shfl_sync(0xffffffffu, sum, quad + 2);
+    four.w = __shfl_sync(0xffffffffu, sum, quad + 3);
 #pragma unroll
-    for (int to = 0; to < kMostParts; ++to)
-      if (to < parts) *OfBlock(shared.z[part] + lane, to) = sum;
+    for (int i = 0; i < kMostParts / 4; ++i) {
+      const int to = 4 * i + lane % 4;
+      if (quad < kMix && to < parts) shared.products_box.Send(to, shared.z[part] + quad, four);
+    }
   }
-  ArriveAtCluster();  // products and squares are sent; and nobody reads the streams any more
-  WaitForCluster();
 
   if (!works) {
+    shared.products_box.Wait();  // all parts' products are there; and nobody reads the streams any more
     const float logit = MixLogit<D>(shared, a, mix_weights, parts, lane), sigmoid = Sigmoid(logit);
     if (lane < kStreams) shared.pre[lane] = sigmoid + a.hc_eps;
     __syncthreads();  // pre is there
-    ArriveAtCluster();
     if (part == 0) {
       if (lane >= kStreams && lane < 2 * kStreams) a.post[row * kStreams + lane - kStreams] = 2.0f * sigmoid;
       const float entry =
           SinkhornOfFour(__shfl_sync(0xffffffffu, logit, 2 * kStreams + lane % 16), a.iters, a.hc_eps);
       if (lane < 16) a.comb[row * 16 + lane] = entry;
     }
-    WaitForCluster();
     return;
   }
   __syncthreads();  // pre is there
@@ -308,27 +320,24 @@ __global__ void __launch_bounds__(kHcThreads) HcFusedKernel(const HcFusedArgs a)
   if (owns) {
 #pragma unroll
     for (int h = 0; h < kStreams; ++h) collapsed = fmaf(shared.pre[h], own[h], collapsed);
-    // Four columns a store: what goes from block to block is bound by the number of stores.
-    float4 four;
-    four.x = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4);
-    four.y = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4 + 1);
-    four.z = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4 + 2);
-    four.w = __shfl_sync(0xffffffffu, collapsed, lane / 4 * 4 + 3);
-    auto* const from_here = reinterpret_cast<float4*>(shared.collapsed + own_column / 4 * 4);
+    shared.part[thread % kOwnColumns] = collapsed;
+  }
+  SyncWorkers();       // all that this block collapses is there
+  if (warp < parts) {  // a block a warp
+    const int from = begin + own_stream * kOwnColumns;
 #pragma unroll
-    for (int i = 0; i < kMostParts / 4; ++i) {
-      const int to = 4 * i + lane % 4;
-      if (to < parts) *OfBlock(from_here, to) = four;
+    for (int i = 0; i < kOwnColumns / 128; ++i) {
+      const int at = 128 * i + 4 * lane;
+      shared.collapsed_box.Send(warp, shared.collapsed + from + at,
+                                *reinterpret_cast<const float4*>(shared.part + at));
     }
   }
-  ArriveAtCluster();  // the collapsed columns are sent
-  // Not before: an arrival waits until what was stored before it is seen by others.
   if (mixes) {
 #pragma unroll
     for (int i = 0; i < kBlocksOfWarp; ++i) streams[first + i * kWorkers + thread] = x[i];
   }
-  WaitForCluster();
   if (warp == 0) {
+    shared.collapsed_box.Wait();  // the row is there
     const float sum = SharedSquares(shared.collapsed, a.d, lane);
     if (lane == 0) shared.sum = sum;
   }
