@@ -35,8 +35,9 @@ class SlotDigits {
   const Digits* Made(plan::Slot slot, int64_t columns) const;
   void Forget(plan::Slot slot);
 
-  static constexpr std::array kSlots = {plan::Slot::kX, plan::Slot::kMixedNormed, plan::Slot::kFfnHidden,
-                                        plan::Slot::kMoeHidden, plan::Slot::kSharedHidden};
+  static constexpr std::array kSlots = {
+      plan::Slot::kX,         plan::Slot::kMixedNormed,  plan::Slot::kFfnHidden,
+      plan::Slot::kMoeHidden, plan::Slot::kSharedHidden, plan::Slot::kFinal};
 
  private:
   struct Kept {
