@@ -30,15 +30,15 @@ struct RouteArgs {
 
 // A row's part of `memory`.
 struct RouteRow {
+  uint64_t* candidate;  // [32], in ascending id; at a multiple of 16 bytes
   uint64_t* key;        // [experts]
-  uint64_t* candidate;  // [32], in ascending id
   float* sigmoid;       // [experts]
   int32_t* chosen;      // [used], in the order they were found
   float* of_chosen;     // [used], in ascending id
   __device__ RouteRow(const RouteArgs& a, std::byte* memory, int64_t row) {
-    key = reinterpret_cast<uint64_t*>(memory + row * a.row_bytes);
-    candidate = key + a.experts;
-    sigmoid = reinterpret_cast<float*>(candidate + 32);
+    candidate = reinterpret_cast<uint64_t*>(memory + row * a.row_bytes);
+    key = candidate + 32;
+    sigmoid = reinterpret_cast<float*>(key + a.experts);
     chosen = reinterpret_cast<int32_t*>(sigmoid + a.experts);
     of_chosen = reinterpret_cast<float*>(chosen + a.used);
   }
@@ -91,11 +91,19 @@ __device__ bool ChooseAtOnce(const RouteArgs& a, const RouteRow& row, int32_t* i
     const auto rank = static_cast<uint32_t>(row.key[e] >> 32);
     best = rank > best ? rank : best;
   }
+  auto* const of_lanes = reinterpret_cast<uint32_t*>(row.candidate);
+  of_lanes[lane] = best;
+  __syncwarp();  // all lanes' best are there
   int better = 0;
 #pragma unroll
-  for (int other = 0; other < 32; ++other) better += __shfl_sync(kWarp, best, other) > best ? 1 : 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint4 v = reinterpret_cast<const uint4*>(of_lanes)[i];
+    better += (v.x > best ? 1 : 0) + (v.y > best ? 1 : 0) + (v.z > best ? 1 : 0) + (v.w > best ? 1 : 0);
+  }
   const uint32_t least = __reduce_max_sync(kWarp, better >= a.used - 1 ? best : 0u);
 
+  row.candidate[lane] = 0;
+  __syncwarp();  // the list is empty
   int count = 0;
 #pragma unroll 4
   for (int first = 0; first < a.experts; first += 32) {
@@ -109,10 +117,13 @@ __device__ bool ChooseAtOnce(const RouteArgs& a, const RouteRow& row, int32_t* i
   }
   if (count > 32) return false;
   __syncwarp();  // the candidates are listed, in ascending id
-  const uint64_t own = lane < count ? row.candidate[lane] : 0;
+  const uint64_t own = row.candidate[lane];
   better = 0;
 #pragma unroll
-  for (int other = 0; other < 32; ++other) better += other < count && row.candidate[other] > own ? 1 : 0;
+  for (int i = 0; i < 16; ++i) {
+    const ulonglong2 v = reinterpret_cast<const ulonglong2*>(row.candidate)[i];
+    better += (v.x > own ? 1 : 0) + (v.y > own ? 1 : 0);
+  }
   const bool chosen = lane < count && better < a.used;
   const int at = __popc(__ballot_sync(kWarp, chosen) & below);
   if (chosen) {
