@@ -117,9 +117,10 @@ __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std
 #pragma unroll
         for (int i = 0; i < kTurnSteps; ++i) sum = fmaf(a[i], b[i], sum);
         handed[which][lane] = sum;
-        if (turn + kTurnWarps < turns) load(turn + kTurnWarps);
       }
       __syncthreads();  // the sum is handed on; after the last turn, the tile may be overwritten
+      // Not before the barrier: the others would wait for these loads.
+      if (turn % kTurnWarps == part && turn + kTurnWarps < turns) load(turn + kTurnWarps);
     }
   }
   if (part != 0) return;
