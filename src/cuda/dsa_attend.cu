@@ -98,9 +98,9 @@ struct Mix {
   static constexpr int kHeld = kPart / kShares;      // scores of a part that each of them takes
 };
 
-// Blocks (part * column tiles or, with kAllParts, column tiles; heads / kHeads; row).
+// Blocks (column tiles of one part after the other or, with kAllParts, column tiles; heads / kHeads; row).
 template <bool kAllParts>
-__global__ void __launch_bounds__(Mix<kAllParts>::kThreads, 1) AttendMixKernel(const AttendArgs a) {
+__global__ void __launch_bounds__(Mix<kAllParts>::kThreads, kAllParts ? 1 : 2) AttendMixKernel(const AttendArgs a) {
   using M = Mix<kAllParts>;
   constexpr int kSide = M::kSide;
   extern __shared__ __align__(16) float mix_shared[];
@@ -109,8 +109,10 @@ __global__ void __launch_bounds__(Mix<kAllParts>::kThreads, 1) AttendMixKernel(c
   __shared__ float tops[M::kThreads], sums[M::kHeads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int64_t r = blockIdx.z, h0 = int64_t{blockIdx.y} * M::kHeads, count = a.counts[r];
-  const int64_t first_part = kAllParts ? 0 : blockIdx.x % a.parts;
-  const int64_t d0 = (kAllParts ? int64_t{blockIdx.x} : blockIdx.x / a.parts) * M::kColumns;
+  // The last part, of few entries, comes last: with a block a multiprocessor, the blocks that are one too many have it.
+  const unsigned column_tiles = kAllParts ? gridDim.x : gridDim.x / static_cast<unsigned>(a.parts);
+  const int64_t first_part = blockIdx.x / column_tiles;
+  const int64_t d0 = int64_t{blockIdx.x % column_tiles} * M::kColumns;
   const int64_t begin = first_part * kPart, end = kAllParts || begin + kPart > count ? count : begin + kPart;
 
   // The list and the cached rows were there before the scores' launch began.
@@ -184,7 +186,8 @@ __global__ void __launch_bounds__(Mix<kAllParts>::kThreads, 1) AttendMixKernel(c
     if (kAllParts && part + kPart < end) fetch(part + kPart);
 #pragma unroll
     for (int i = 0; i < kSide * 4; ++i) mix[i / 4][i % 4] = 0;
-    __syncthreads();  // the weights are there
+    if constexpr (!kAllParts) WaitForCopies<0>();
+    __syncthreads();  // the weights are there; few rows: the entries too
     if (thread < M::kHeads && (kAllParts || d0 == 0)) {
       float of_part = 0;
 #pragma unroll 16
@@ -192,9 +195,11 @@ __global__ void __launch_bounds__(Mix<kAllParts>::kThreads, 1) AttendMixKernel(c
       sum = part == begin ? of_part : sum + of_part;
     }
     for (int e0 = 0; e0 < n; e0 += M::kEntries) {
-      WaitForCopies<kAllParts ? M::kStages - 2 : 0>();
-      __syncthreads();  // these entries have arrived, and those before them are used
-      if constexpr (kAllParts) load();
+      if constexpr (kAllParts) {
+        WaitForCopies<M::kStages - 2>();
+        __syncthreads();  // these entries have arrived, and those before them are used
+        load();
+      }
       const float* const w = weights + e0 * M::kHeads + warp % 8 * kSide;
       const float* const x = stages + stage * M::kStageFloats + warp / 8 * 128 + lane * 4;
       stage = stage + 1 == M::kStages ? 0 : stage + 1;
@@ -213,11 +218,13 @@ __global__ void __launch_bounds__(Mix<kAllParts>::kThreads, 1) AttendMixKernel(c
           }
         }
       };
-      if (n - e0 >= M::kEntries) {
-#pragma unroll 16
+      if (kAllParts && n - e0 >= M::kEntries) {
+#pragma unroll
         for (int e = 0; e < M::kEntries; ++e) entry(e);
       } else {
-        for (int e = 0; e < n - e0; ++e) entry(e);
+        const int entries = n - e0 < M::kEntries ? n - e0 : M::kEntries;
+#pragma unroll 8
+        for (int e = 0; e < entries; ++e) entry(e);
       }
     }
 #pragma unroll
