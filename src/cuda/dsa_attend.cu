@@ -11,6 +11,7 @@
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 #include "cuda/product.h"
+#include "cuda/round.cuh"
 
 namespace glint::cuda {
 namespace {
@@ -27,6 +28,7 @@ struct AttendArgs {
   float* tops;              // [rows][tiles][lanes]: the largest scores of kTile entries
   float* sums;              // [rows][heads][parts] the sum of its weights; few rows
   float* mixes;             // [rows][heads][parts][rank]; few rows
+  Digits digits;            // none, or of the mixes joined, [rows * heads][rank]; few rows
   int64_t heads, lanes, rank, width, tiles, parts;
   float scale;
   int layer;
@@ -279,7 +281,9 @@ __global__ void __launch_bounds__(kJoinThreads) AttendJoinKernel(const AttendArg
       sum = p0 + i == 0 ? of_sum[i] : sum + of_sum[i];
     }
   }
-  a.query[row_head * a.rank + d] = mix / sum;
+  const float joined = mix / sum;
+  a.query[row_head * a.rank + d] = joined;
+  if (a.digits.digits != nullptr) StoreRounded(a.digits, row_head, d / 32, static_cast<int>(d % 32), joined);
 }
 
 template <int kHeads>
@@ -348,7 +352,9 @@ Status DsaAttend(const StepContext& c) {
     } else {
       if (Status s = Score<32>(c, args, rows, 2, 1); !s.ok()) return s;
     }
+    args.digits = {};
     if (rows <= split_rows) {
+      args.digits = TakeDigits(c, rows * heads, rank);
       if (Status s = MixRows<false>(c, args, rows); !s.ok()) return s;
       LaunchEarly(c.early,
                   dim3(Blocks(rank, kJoinThreads), static_cast<unsigned>(heads), static_cast<unsigned>(rows)),
@@ -356,7 +362,7 @@ Status DsaAttend(const StepContext& c) {
     } else {
       if (Status s = MixRows<true>(c, args, rows); !s.ok()) return s;
     }
-    Operand from_latent(c, args.query, rank, rows * heads, rank);
+    Operand from_latent(c, args.query, rank, rows * heads, rank, args.digits);
     if (Status s = from_latent.Times(w.v_b, attended + first * heads * v, v, of_heads); !s.ok()) return s;
     c.scratch = taken;
   }

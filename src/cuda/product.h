@@ -31,6 +31,10 @@ class Operand {
   // The digits come from c.scratch and live as long as the step.
   Operand(const StepContext& c, const float* x, int64_t x_stride, int64_t rows, int64_t columns)
       : c_(c), x_(x), x_stride_(x_stride), rows_(rows), columns_(columns) {}
+  // Rows whose digits a kernel of the step has made; without any (TakeDigits) they are made like the others.
+  Operand(const StepContext& c, const float* x, int64_t x_stride, int64_t rows, int64_t columns,
+          const Digits& digits)
+      : c_(c), x_(x), x_stride_(x_stride), rows_(rows), columns_(columns), digits_(digits) {}
   // y[r][o] = W[slice of r][o] . x[row of r], for out_rows rows y_stride floats apart (0: as many as x has).
   Status Times(const model::Matrix& w, float* y, int64_t y_stride, Pairs pairs = {}, int64_t out_rows = 0);
   // The same of several matrices: in one launch where they are of one type and width.
@@ -57,6 +61,14 @@ class Operand {
   int32_t* order_ = nullptr;  // [pairs], then their number of groups
   PairGroup* pair_groups_ = nullptr;
 };
+
+// Room in c.scratch for the digits of rows that the step's own kernels round on the way, a warp a block of 32 columns. None where
+// whole warps would not fill the rows, or where there is no room.
+inline Digits TakeDigits(const StepContext& c, int64_t rows, int64_t columns) {
+  if (columns % 256 != 0) return {};
+  auto* const memory = c.scratch.Take<std::byte>(Digits::Bytes(rows, columns));
+  return memory == nullptr ? Digits{} : Digits::At(memory, rows, columns);
+}
 
 // Row token of slice 0, decoded: out[r] = W[ids of the batch's rows][...], [rows][columns], out_stride floats apart.
 Status DecodeRows(const StepContext& c, const model::Matrix& w, float* out, int64_t out_stride);
