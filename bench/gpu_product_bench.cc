@@ -143,7 +143,8 @@ int main(int argc, char** argv) {
       const uint64_t row_bytes = *quant::RowBytes(*format, static_cast<uint64_t>(shape.columns));
       const int64_t slices = !shape.experts ? 1 : prompts.empty() ? kExperts : kPromptExperts;
       const uint64_t bytes = row_bytes * static_cast<uint64_t>(shape.rows * slices);
-      const size_t count = std::clamp<size_t>((600u << 20) / bytes, prompts.empty() ? 4 : 2, prompts.empty() ? 64 : 8) / 2 * 2;
+      const size_t count =
+          std::clamp<size_t>((600u << 20) / bytes, prompts.empty() ? 4 : 2, prompts.empty() ? 64 : 8) / 2 * 2;
       std::vector<std::vector<std::byte>> data(count, std::vector<std::byte>(bytes));
       weights.layers.resize(count);
       std::vector<const model::Matrix*> matrices;

@@ -102,7 +102,8 @@ struct Mix {
 
 // Blocks (column tiles of one part after the other or, with kAllParts, column tiles; heads / kHeads; row).
 template <bool kAllParts>
-__global__ void __launch_bounds__(Mix<kAllParts>::kThreads, kAllParts ? 1 : 2) AttendMixKernel(const AttendArgs a) {
+__global__ void __launch_bounds__(Mix<kAllParts>::kThreads, kAllParts ? 1 : 2)
+    AttendMixKernel(const AttendArgs a) {
   using M = Mix<kAllParts>;
   constexpr int kSide = M::kSide;
   extern __shared__ __align__(16) float mix_shared[];
@@ -305,8 +306,8 @@ Status MixRows(const StepContext& c, const AttendArgs& args, int64_t rows) {
   const unsigned columns = Blocks(args.rank, M::kColumns);
   const dim3 grid(kAllParts ? columns : columns * static_cast<unsigned>(args.parts),
                   Blocks(args.heads, M::kHeads), static_cast<unsigned>(rows));
-  LaunchEarly(c.early, grid, M::kThreads, size_t{M::kSharedBytes}, c.stream,
-              AttendMixKernel<kAllParts>, args);
+  LaunchEarly(c.early, grid, M::kThreads, size_t{M::kSharedBytes}, c.stream, AttendMixKernel<kAllParts>,
+              args);
   return c.Launched("the mix");
 }
 
@@ -334,8 +335,7 @@ Status DsaAttend(const StepContext& c) {
 
   // A block of many heads keeps their queries, where they fit, and takes a part of the list after the other.
   const int64_t chunks = DotTiles<64>::Chunks(rank);
-  const auto room =
-      int64_t{c.device.shared_bytes} - 4096;  // beside what the kernels declare
+  const auto room = int64_t{c.device.shared_bytes} - 4096;  // beside what the kernels declare
   const bool roomy = room >= DotTiles<64>::SharedBytes(chunks);
   const Pairs of_heads{Pairs::Kind::kHeads};
   for (int64_t first = 0; first < c.rows; first += group) {

@@ -158,8 +158,8 @@ Status KdaConvOf(const StepContext& c, const float* u, float* qkv) {
   // Only now, when nobody reads the ring any more.
   const dim3 grid(Blocks(channels, kThreads), static_cast<unsigned>(std::min(c.conv_ring, c.rows)),
                   static_cast<unsigned>(c.segments));
-  LaunchEarly(c.early, grid, kThreads, 0, c.stream, KeepRowsKernel, args.u, args.segment,
-              args.layer, channels, c.conv_ring);
+  LaunchEarly(c.early, grid, kThreads, 0, c.stream, KeepRowsKernel, args.u, args.segment, args.layer,
+              channels, c.conv_ring);
   return c.Launched("keeping rows");
 }
 

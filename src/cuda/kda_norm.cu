@@ -59,8 +59,7 @@ __global__ void __launch_bounds__(kThreads) KdaNormKernel(const KdaNormArgs a) {
 Status KdaNormOf(const StepContext& c, const float* mixed, const float* gate, float* out) {
   const KdaNormArgs args{
       mixed, gate, c.On(c.layer->kda.o_norm), out, c.hp.kda_head_dim, c.rows * c.hp.kda_heads, c.hp.rms_eps};
-  LaunchEarly(c.early, dim3(Blocks(args.heads * 16, kThreads)), kThreads, 0, c.stream,
-              KdaNormKernel, args);
+  LaunchEarly(c.early, dim3(Blocks(args.heads * 16, kThreads)), kThreads, 0, c.stream, KdaNormKernel, args);
   return c.Launched();
 }
 

@@ -13,8 +13,8 @@ struct Matrix {
   int64_t columns = 0, rows = 0, slices = 1;
   const uint8_t* data = nullptr;
   uint64_t slice_bytes = 0;
-  const float* scales = nullptr;   // [slices], or null
-  const uint8_t* table = nullptr;  // the format's grid (cuda/tables.h), or null
+  const float* scales = nullptr;    // [slices], or null
+  const uint8_t* table = nullptr;   // the format's grid (cuda/tables.h), or null
   const uint8_t* spread = nullptr;  // what its decoder makes of it, or null
 };
 

@@ -195,8 +195,7 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
 
 Status DecodeRows(const StepContext& c, const model::Matrix& host, float* out, int64_t out_stride) {
   const Matrix w = c.On(host);
-  DecodeArgs args{w.data,       w.columns, 0,          w.scales,           w.table,
-                  c.batch.rows, out,       out_stride, c.early};
+  DecodeArgs args{w.data, w.columns, 0, w.scales, w.table, c.batch.rows, out, out_stride, c.early};
   if (IsFloat(w.type)) {
     LaunchFloatDecode(w.type, args, c.rows, c.stream);
   } else {

@@ -5,13 +5,8 @@ namespace glint::cuda {
 
 LaunchList BlockLaunches() {
   static constexpr FormatLaunches kLaunches[] = {
-      Launch<Q8_0Tile>::kAll,
-      Launch<Q4_0Tile>::kAll,
-      Launch<Q4_1Tile>::kAll,
-      Launch<Q5_0Tile>::kAll,
-      Launch<Q5_1Tile>::kAll,
-      Launch<IQ4_NLTile>::kAll,
-      Launch<MXFP4Tile>::kAll,
+      Launch<Q8_0Tile>::kAll, Launch<Q4_0Tile>::kAll,   Launch<Q4_1Tile>::kAll,  Launch<Q5_0Tile>::kAll,
+      Launch<Q5_1Tile>::kAll, Launch<IQ4_NLTile>::kAll, Launch<MXFP4Tile>::kAll,
   };
   return {kLaunches, sizeof(kLaunches) / sizeof(kLaunches[0])};
 }

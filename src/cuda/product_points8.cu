@@ -5,11 +5,8 @@ namespace glint::cuda {
 
 LaunchList Points8Launches() {
   static constexpr FormatLaunches kLaunches[] = {
-      Launch<IQ2_STile>::kAll,
-      Launch<IQ2_XSTile>::kAll,
-      Launch<IQ2_XXSTile>::kAll,
-      Launch<IQ1_STile>::kAll,
-      Launch<IQ1_MTile>::kAll,
+      Launch<IQ2_STile>::kAll, Launch<IQ2_XSTile>::kAll, Launch<IQ2_XXSTile>::kAll,
+      Launch<IQ1_STile>::kAll, Launch<IQ1_MTile>::kAll,
   };
   return {kLaunches, sizeof(kLaunches) / sizeof(kLaunches[0])};
 }

@@ -304,7 +304,8 @@ __global__ void __launch_bounds__(kRowsThreads, 2) RowsProductKernel(const Produ
 #pragma unroll
   for (int i = 0; i < kOwnTiles; ++i) {
     const int tile = min(first_tile + warp + i * kRowsWarps, static_cast<int>((target.rows - 1) / kTileRows));
-    from[i] = target.data + static_cast<uint64_t>(group.slice) * target.slice_bytes + tile * p.tiles * D::kTileBytes;
+    from[i] = target.data + static_cast<uint64_t>(group.slice) * target.slice_bytes +
+              tile * p.tiles * D::kTileBytes;
   }
   uint8_t* const raw = shared + In::kRaw + warp * D::kTileBytes;
   const auto fetch = [&] {

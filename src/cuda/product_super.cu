@@ -5,12 +5,8 @@ namespace glint::cuda {
 
 LaunchList SuperLaunches() {
   static constexpr FormatLaunches kLaunches[] = {
-      Launch<Q2_KTile>::kAll,
-      Launch<Q3_KTile>::kAll,
-      Launch<Q4_KTile>::kAll,
-      Launch<Q5_KTile>::kAll,
-      Launch<Q6_KTile>::kAll,
-      Launch<TQ2_0Tile>::kAll,
+      Launch<Q2_KTile>::kAll, Launch<Q3_KTile>::kAll, Launch<Q4_KTile>::kAll,
+      Launch<Q5_KTile>::kAll, Launch<Q6_KTile>::kAll, Launch<TQ2_0Tile>::kAll,
   };
   return {kLaunches, sizeof(kLaunches) / sizeof(kLaunches[0])};
 }
