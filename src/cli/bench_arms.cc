@@ -83,6 +83,7 @@ Result<ArmChoice> ParseArm(const std::string& text, const ArmChoice& common) {
     arm.model.path = common.model.path;
     arm.model.synthetic = common.model.synthetic;
   }
+  if (!arm.model.device) arm.model.device = common.model.device;
   if (!arm.model.threads) arm.model.threads = common.model.threads;
   if (!arm.chunk) arm.chunk = common.chunk;
   if (!arm.slow) arm.slow = common.slow;

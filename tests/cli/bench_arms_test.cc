@@ -45,16 +45,19 @@ TEST(BenchArms, FlagsAreThoseOfTheCommand) {
 TEST(BenchArms, WhatAnArmLeavesOpenIsTheCommands) {
   ArmChoice common;
   common.model.path = "model.gguf";
+  common.model.device = "cuda:1";
   common.model.threads = 4;
   common.model.without = {"batch"};
   common.chunk = 64;
   common.slow = 1;
-  const auto arms =
-      ParseArms({"base:", "other: --synthetic tiny --threads 1 --without threads --slow 0"}, common);
+  const auto arms = ParseArms(
+      {"base:", "other: --synthetic tiny --device cpu --threads 1 --without threads --slow 0"}, common);
   ASSERT_TRUE(arms.ok()) << arms.status().message();
   ASSERT_EQ(arms->size(), 2u);
   const ArmChoice &base = (*arms)[0], &other = (*arms)[1];
   EXPECT_EQ(base.model.path, "model.gguf");
+  EXPECT_EQ(base.model.device, "cuda:1");
+  EXPECT_EQ(other.model.device, "cpu");
   EXPECT_EQ(base.model.threads, 4);
   EXPECT_EQ(base.model.without, Words{"batch"});
   EXPECT_EQ(base.chunk, 64);
