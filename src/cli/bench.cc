@@ -16,6 +16,7 @@
 #include "cli/subcommand.h"
 #include "engine/model_impl.h"
 #include "engine/session_impl.h"
+#include "engine/synthetic_depth.h"
 
 namespace glint::cli {
 namespace {
@@ -293,6 +294,7 @@ Result<int> Bench(const BenchOptions& o) {
   report.build = ThisBuild();
   report.machine = ThisMachine();
   report.context = o.file ? *o.file : fmt::format("random ids, seed {}", o.seed.value_or(1));
+  if (o.real) report.context += engine::DescribeSynthetic(*o.real);
   report.settings = *settings;
   report.confidence = o.confidence.value_or(kDefaultConfidence) / 100;
   for (size_t i = 0; i < arms->size(); ++i) {

@@ -201,6 +201,7 @@ std::string BenchJson(const BenchReport& r) {
   json.Key("depths").BeginArray(true);
   for (const int64_t depth : s.depths) json.Value(depth);
   json.EndArray();
+  if (s.real_tokens > 0) json.Member("fill_from", s.real_tokens);
   json.Member("prefill_tokens", s.prefill).Member("decode_tokens", s.decode).Member("least_blocks", s.blocks);
   json.Member("most_blocks", s.most_blocks).Member("seconds_a_depth", s.seconds);
   json.Member("warmup", s.warmup).Member("confidence", r.confidence);

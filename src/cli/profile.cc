@@ -17,6 +17,7 @@
 #include "engine/profile.h"
 #include "engine/random.h"
 #include "engine/session_impl.h"
+#include "engine/synthetic_depth.h"
 #include "plan/chrome_trace.h"
 #include "plan/edits.h"
 
@@ -120,8 +121,9 @@ Result<int> Profile(const ProfileChoice& o) {
   };
 
   if (Status status = engine::CheckDepth(*model, options); !status.ok()) return status;
-  const auto context = MakeContext(o, *model, engine::TokensNeeded(*model, options));
+  auto context = MakeContext(o, *model, engine::TokensNeeded(*model, options));
   if (!context.ok()) return context.status();
+  if (o.real) context->words += engine::DescribeSynthetic(*o.real);
   const auto report = engine::MeasureProfile(*model, context->ids, options);
   bar.reset();
   if (!report.ok()) return report.status();

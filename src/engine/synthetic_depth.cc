@@ -100,4 +100,6 @@ Status AppendSynthetically(Session& session, std::span<const int32_t> tokens, in
   return impl.state->Place(depth, 0);
 }
 
+std::string DescribeSynthetic(int64_t real) { return fmt::format(", made up from about {}", real); }
+
 }  // namespace glint::engine

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/progress.h"
 #include "glint/session.h"
@@ -14,5 +15,8 @@ namespace glint::engine {
 // kBadInput where `real` is under two blocks of the grid or two pools, where the session has checkpoints or an MTP block, or "interrupted".
 Status AppendSynthetically(Session& session, std::span<const int32_t> tokens, int64_t real,
                            const Progress& progress);
+
+// What reports say of such a context, behind what its tokens are.
+std::string DescribeSynthetic(int64_t real);
 
 }  // namespace glint::engine

@@ -55,6 +55,26 @@ TEST(Bench, TheJsonNamesWhatRan) {
   EXPECT_EQ(json->Find("samples")->items().size(), 2u * 2 * 2 * 3);
 }
 
+TEST(Bench, SaysWhereContextsAreMadeUp) {
+  const TempDir folder;
+  const std::vector<std::string> more{"--ctx", "100",   "--fill-from",        "32",     "-b",
+                                      "1",     "--csv", folder.Path("x.csv"), "--force"};
+  const std::string wanted = "random ids, seed 1, made up from about 32";
+  std::vector<std::string> arguments{"bench", "--synthetic", "tiny", "--prefill", "0", "--decode", "1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const auto table = RunGlint(arguments);
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_TRUE(Has(table.out, "context: " + wanted + "\n")) << table.out;
+  EXPECT_TRUE(Has(folder.Read("x.csv"), "\"" + wanted + "\""));
+  arguments.push_back("--json");
+  const auto o = RunGlint(arguments);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto json = ParseJson(o.out, "stdout");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(*json->Get<std::string>("settings.context"), wanted);
+  EXPECT_EQ(*json->Get<int64_t>("settings.fill_from"), 32);
+}
+
 TEST(Bench, ChecksArmsAndMeasuresTheMachineFirst) {
   const auto o = RunGlint(Small({"--arm", "a: --check", "--arm", "b:", "-b", "1", "--json", "--limits"}));
   ASSERT_EQ(o.code, 0) << o.err;

@@ -115,6 +115,13 @@ TEST(ProfileCommand, WritesATraceWholeOrNotAtAll) {
   }
 }
 
+TEST(ProfileCommand, SaysWhereTheContextIsMadeUp) {
+  const auto o = RunGlint({"profile", "--synthetic", "tiny", "--no-limits", "--rounds", "1", "--ctx", "100",
+                           "--tokens", "2", "--only", "decode", "--fill-from", "32"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(Has(o.out, "random ids, seed 1, made up from about 32\n")) << o.out;
+}
+
 TEST(ProfileCommand, RefusesWithTheListOfStages) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--ablate", "kda"}, "unknown stage 'kda'; there are: embed, hc.pre,"},
