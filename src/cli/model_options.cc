@@ -75,6 +75,9 @@ void ModelChoice::DeclareLevers(Options& options) {
                "Levers to switch on (`glint plan --levers` lists them); also $GLINT_WITH");
   options.List("--without", "NAME,...", &without, "Levers to switch off, or 'all'; also $GLINT_WITHOUT");
   options.Check([this] {
+    if (device) {
+      if (Status status = engine::CheckDevice(*device); !status.ok()) return status;
+    }
     const Status status = CheckLevers(with, false);
     return status.ok() ? CheckLevers(without, true) : status;
   });

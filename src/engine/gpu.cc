@@ -31,6 +31,11 @@ Result<int> OrdinalOf(std::string_view device) {
 
 }  // namespace
 
+Status CheckDevice(std::string_view device) {
+  if (device == "cpu" || device == "auto") return {};
+  return OrdinalOf(device).status();
+}
+
 #ifdef GLINT_WITH_CUDA
 
 Result<std::optional<int>> ChooseGpu(std::string_view device, std::vector<std::string>& notes) {

@@ -13,6 +13,9 @@
 
 namespace glint::engine {
 
+// kBadInput for a word that names no device, there or not.
+Status CheckDevice(std::string_view device);
+
 // What --device says: "cpu"; "cuda" or "cuda:N"; "auto": GPU 0 where there is one that answers. Empty: the CPU.
 // kBadInput for another word; kNotFound for a GPU that is not there, saying which there are or that glint was built without CUDA.
 // `notes`: gets a line if "auto" found a GPU that does not answer.

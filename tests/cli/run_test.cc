@@ -139,6 +139,15 @@ TEST(Run, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(Has(message({"run", "--synthetic", "no-such-shape"}), "no-such-shape"));
 }
 
+TEST(Run, AWordThatIsNoDeviceIsAWrongCommandLine) {
+  for (const std::string word : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999"}) {
+    const auto o = RunGlint({"run", "--synthetic", "tiny", "-n", "1", "--device", word});
+    EXPECT_EQ(o.code, 2) << word;
+    EXPECT_TRUE(Has(o.err, "unknown device '" + word + "'; there are: auto, cpu, cuda, cuda:N")) << o.err;
+  }
+  EXPECT_EQ(RunGlint({"plan", "--synthetic", "tiny", "--device", "gpu"}).code, 2);
+}
+
 TEST(Run, SyntheticModelsNeedNoPrompt) {
   const auto o = RunGlint({"run", "--synthetic", "tiny", "-n", "6", "--seed", "1", "--json"});
   ASSERT_EQ(o.code, 0) << o.err;
