@@ -251,6 +251,7 @@ Recipe::Flaw Recipe::AddCondition(std::string_view condition, Rule& rule) {
   rule.patterns.emplace_back(condition);
   size_t at = 0;
   Status status = CheckPattern(condition, at);
+  if (status.ok()) return {};  // `at` is of the flaw, and there is none
   return {std::move(status), condition.data() != nullptr ? condition.data() + at : nullptr};
 }
 
