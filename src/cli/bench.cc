@@ -228,7 +228,7 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
   facts.weight_bytes_per_token = arm.model.weight_bytes_per_token();
   const int64_t piece = arm.chunk > 0 ? std::min(arm.chunk, settings.prefill) : settings.prefill;
   if (settings.prefill > 0) {
-    auto levers = LeversOf(arm.model, std::min(piece, engine::kChunkRows));
+    auto levers = LeversOf(arm.model, std::min(piece, arm.model.impl()->backend->prompt_rows()));
     if (!levers.ok()) return levers.status();
     facts.prefill_levers = std::move(*levers);
   }

@@ -29,9 +29,7 @@ struct ImatrixChoice {
 Result<int> Imatrix(const ImatrixChoice& o) {
   // It looks inside dsa.attend, which only the CPU's stages let it do.
   ModelChoice choice = o.model;
-  if (choice.device.value_or("auto") != "auto" && *choice.device != "cpu")
-    return Status(Code::kUnsupported,
-                  "imatrix runs on the CPU only: leave --device out, or say --device cpu");
+  if (Status s = choice.CheckCpuOnly("imatrix"); !s.ok()) return s;
   choice.device = "cpu";
   const auto model = choice.Open(true);
   if (!model.ok()) return model.status();

@@ -103,6 +103,12 @@ ModelOptions ModelChoice::Settings() const {
   return options;
 }
 
+Status ModelChoice::CheckCpuOnly(std::string_view command) const {
+  if (device.value_or("auto") == "auto" || *device == "cpu") return {};
+  return {Code::kUnsupported,
+          fmt::format("{} knows the CPU only: leave --device out, or say --device cpu", command)};
+}
+
 Result<Model> ModelChoice::Open(bool mtp_if_any) const {
   ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
   ModelOptions options = Settings();

@@ -25,6 +25,8 @@ struct ModelChoice {
   std::string Source() const;
   // Threads and levers.
   ModelOptions Settings() const;
+  // kUnsupported if a GPU was asked for, naming the command that has none.
+  Status CheckCpuOnly(std::string_view command) const;
   // With a progress bar. Errors begin with the path. mtp_if_any: with the MTP block, if the model has one.
   Result<Model> Open(bool mtp_if_any = false) const;
 };

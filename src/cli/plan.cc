@@ -35,6 +35,7 @@ Result<model::ModelData> Load(const PlanChoice& o) {
 }
 
 Result<int> ShowPlan(const PlanChoice& o) {
+  if (Status s = o.model.CheckCpuOnly("plan"); !s.ok()) return s;
   if (o.levers) {
     const Status status = Print(plan::DescribeLevers(cpu::Levers(), nullptr));
     if (!status.ok()) return status;
@@ -73,6 +74,8 @@ Work DeclarePlan(Options& options) {
   options.Flag("--json", &o->json, "As JSON");
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
+  options.Notes(
+      "The plan is the CPU's, whatever GPU there is; `glint profile` names the levers that ran on one.");
   options.Examples({"glint plan", "glint plan --rows 256 --without all", "glint plan --levers",
                     "glint plan --synthetic tiny --json"});
   options.Check([o]() -> Status {

@@ -177,7 +177,7 @@ Work DeclareProfile(Options& options) {
   o->model.DeclareLevers(options);
   options.Examples({"glint profile",
                     "glint profile --synthetic tiny --ctx 64 --only decode --repeat head.logits",
-                    "glint profile --synthetic tiny --ctx 1024 --fill-from 32 --only decode --rounds 1",
+                    "glint profile --synthetic tiny --ctx 256 --fill-from 32 --only decode --rounds 1",
                     "glint profile --ctx 64 --rounds 3 --ablate kda.recur,moe.gate_up",
                     "glint profile --rounds 1 --json --chrome-trace trace.json"});
   options.Check([o]() -> Status {
