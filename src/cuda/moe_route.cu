@@ -102,6 +102,7 @@ __device__ bool ChooseAtOnce(const RouteArgs& a, const RouteRow& row, int32_t* i
   }
   const uint32_t least = __reduce_max_sync(kWarp, better >= a.used - 1 ? best : 0u);
 
+  __syncwarp();  // nobody reads the lanes' best any more: the list takes their place
   row.candidate[lane] = 0;
   __syncwarp();  // the list is empty
   int count = 0;
