@@ -73,7 +73,7 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
                             context.stream(),
                             context.side(),
                             nullptr,
-                            context.device().major >= 9};
+                            context.device().compiled_major >= 9};
   const float* const x = scratch.Take<float>(rows * columns);
   float* const y = scratch.Take<float>(rows * out * 2 * kUsed);
   cuda::Operand operand(c, x, columns, rows, columns);

@@ -6,9 +6,11 @@ find_package(CUDAToolkit 12.0 REQUIRED)
 if(GLINT_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES ${GLINT_CUDA_ARCHITECTURES})
 else()
-  set(CMAKE_CUDA_ARCHITECTURES 80 90a)
+  # Code for Ampere and Ada and for Hopper, and PTX that drivers translate for what comes later. Not PTX of 80: code compiled for less
+  # than 90 has neither early launches nor clusters in it.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual)
   if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
-    list(APPEND CMAKE_CUDA_ARCHITECTURES 120a)
+    list(APPEND CMAKE_CUDA_ARCHITECTURES 120a-real)
   endif()
 endif()
 enable_language(CUDA)

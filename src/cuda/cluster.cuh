@@ -83,7 +83,7 @@ struct Mailbox {
 template <class... Parameters, class... Arguments>
 inline bool LaunchInClusters(const StepContext& c, int cluster, dim3 grid, int threads,
                              void (*kernel)(Parameters...), const Arguments&... arguments) {
-  if (c.device.major < 9) return false;
+  if (c.device.compiled_major < 9) return false;
   constexpr int kPortable = 8;
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;

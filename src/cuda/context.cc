@@ -77,13 +77,14 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
       digits(rows, std::max(hp.dense_ffn, hp.shared_ffn)),          // ffn.down, moe.shared_down
       of_x + rows * RouteRowBytes(hp.experts, hp.experts_used),     // moe.route
       grouped + of_x + floats(pairs * hp.expert_ffn),               // moe.gate_up
-      2 * of_x + digits(rows, hp.shared_ffn) + floats(rows * hp.shared_ffn) +
-          rows * RouteRowBytes(hp.experts, hp.experts_used) + 2 * grouped + floats(pairs * hp.expert_ffn) +
-          of_x + digits(pairs, hp.expert_ffn),     // moe.beside
-      grouped + digits(pairs, hp.expert_ffn),      // moe.down
-      floats(rows * d) + of_x,                     // head.logits
-      BestKeys(rows) * int64_t{sizeof(uint64_t)},  // the best logits, after it
-      floats(rows * 2 * d) + digits(rows, 2 * d),  // mtp.input
+      3 * digits(fused, d) + digits(fused, hp.shared_ffn) + floats(fused * hp.shared_ffn) +
+          fused * RouteRowBytes(hp.experts, hp.experts_used) + 2 * grouped +
+          floats(fused * hp.experts_used * hp.expert_ffn) +
+          digits(fused * hp.experts_used, hp.expert_ffn),  // moe.beside
+      grouped + digits(pairs, hp.expert_ffn),              // moe.down
+      floats(rows * d) + of_x,                             // head.logits
+      BestKeys(rows) * int64_t{sizeof(uint64_t)},          // the best logits, after it
+      floats(rows * 2 * d) + digits(rows, 2 * d),          // mtp.input
   });
   constexpr int64_t kAreas = 24, kAlignment = 256;
   return static_cast<uint64_t>(most + kAreas * kAlignment);

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cuda/probe.h"
 #include "cuda/status.h"
 
 namespace glint::cuda {
@@ -37,6 +38,12 @@ Result<Context> Context::Create(int ordinal) {
     return Status(Code::kNotFound, fmt::format("no GPU {}: this machine has {}", ordinal, devices->size()));
   Context context((*devices)[static_cast<size_t>(ordinal)]);
   if (Status s = context.Enter(); !s.ok()) return s;
+  int compiled = 0;  // 90 for compute_90
+  if (Status s = Check(CompiledFor(compiled),
+                       fmt::format("asking for what GPU {}'s kernels were compiled", ordinal));
+      !s.ok())
+    return s;
+  context.device_.compiled_major = compiled / 10;
   for (cudaStream_t* stream : {&context.stream_, &context.side_.stream}) {
     Status s = Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "creating a stream");
     if (!s.ok()) return s;

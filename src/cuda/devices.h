@@ -18,6 +18,9 @@ struct DeviceInfo {
   int multiprocessors = 0;
   uint64_t memory_bytes = 0;
   int shared_bytes = 0;  // shared memory that a block can ask for
+  // Of a context: the major capability that the kernels running there were compiled for, which may be less than the device's. Code
+  // for less has neither early launches nor clusters in it, so that the host must not count on them.
+  int compiled_major = 0;
 };
 
 // Empty where there is no GPU or no driver: that is no error. kDevice: there is one and it does not answer.

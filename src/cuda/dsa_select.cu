@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Tiles::kThreads, 2) ScoreKernel(const SelectAr
         if (group == 0) score = 0;
 #pragma unroll 8
         for (int h = 0; h < heads; ++h)  // StdMax(NaN, 0) is NaN: it must not turn into a score of zero
-          score = fmaf(__ldg(w + h0 + h), StdMax(dots[thread][h], 0.0f), score);
+          score = fmaf(w[h0 + h], StdMax(dots[thread][h], 0.0f), score);
         const int64_t p = first_pool(tile - turn + of_tile) + thread % Tiles::kKeys;
         if (h0 + heads == a.heads && p < pools) a.scores[r * a.stride + p] = score * a.scale;
       });
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(const SelectArgs a) {
 // One block for as many pools as it holds in registers; for more, where there are clusters, the largest that every device has.
 void LaunchSelect(const StepContext& c, const SelectArgs& args, unsigned rows) {
   constexpr int kCluster = 8;
-  if (c.device.major < 9 || args.stride <= int64_t{kBatch} * kThreads)
+  if (c.device.compiled_major < 9 || args.stride <= int64_t{kBatch} * kThreads)
     return LaunchEarly(c.early, dim3(rows), kThreads, 0, c.stream, SelectKernel<1>, args);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -200,7 +200,7 @@ Status PassRunner::Run(const Step& step) {
                             device_.context->stream(),
                             device_.context->side(),
                             &digits_,
-                            device_.context->device().major >= 9};
+                            device_.context->device().compiled_major >= 9};
   return step.lever != nullptr ? Replacement(*step.lever)(context) : Canonical(step.stage)(context);
 }
 
@@ -271,7 +271,10 @@ class Execution final : public plan::Execution {
       return {Code::kInternal, fmt::format("step {} of a plan of {}", step, plan_.steps.size())};
     }
     if (Status status = device_.context->Enter(); !status.ok()) return status;
-    if (Status status = runner_.Run(plan_.steps[step]); !status.ok()) return status;
+    if (Status status = runner_.Run(plan_.steps[step]); !status.ok()) {
+      (void)device_.context->Wait();  // what was launched still uses the scratch
+      return status;
+    }
     // Who goes step by step may look at the caller's memory as soon as a step has written it.
     const auto& covers = plan_.steps[step].covers;
     const auto done = [&](plan::Stage stage) {

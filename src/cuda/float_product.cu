@@ -18,8 +18,6 @@ __global__ void __launch_bounds__(kThreads) FloatProductKernel(const FloatArgs p
   LetNextLaunchBegin();
   WaitForLaunchesBefore();
   constexpr int kAhead = 16;
-  LetNextLaunchBegin();
-  WaitForLaunchesBefore();
   const int lane = static_cast<int>(threadIdx.x) % 16;
   const int64_t o = int64_t{blockIdx.x} * (kThreads / 16) + threadIdx.x / 16;
   for (int64_t r = blockIdx.y; r < p.out_rows; r += gridDim.y) {

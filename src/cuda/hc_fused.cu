@@ -9,7 +9,7 @@
 // weights are there already; a kernel by itself, events of a profiler included, took 8.1 us on 2026-11-30):
 //   0.0  the part's columns from L2                                                                            0.5
 //   0.5  mixing and rounding (a warp has two blocks of 32 columns)                                             0.2
-//   0.7  integer sums by dp4a, operands of the chains to shared memory; Dot16 of the part beside it            0.3
+//   0.7  integer sums on tensor cores, operands of the chains to shared memory; Dot16 of the part beside it            0.3
 //   1.0  the chains of a part, 32 units of 4 cycles                                                            0.2
 //   1.2  sending                                                                                               0.2
 //   1.4  logits, sigmoids                                                                                      0.3
@@ -355,7 +355,7 @@ bool TryLaunch(const StepContext& c, const model::HcSite& site, model::Vector no
   HcFusedArgs args{};
   args.streams = c.Floats(plan::Slot::kStreams);
   args.branch = after_post ? c.Floats(plan::Slot::kBranch) : nullptr;
-  args.fn = fn.data, args.fn_scales = fn.scales, args.table = fn.table;
+  args.fn = fn.data, args.fn_scales = fn.scales, args.table = fn.spread;  // Codes reads it where it lies
   args.tiles = (fn.columns + FindTileLayout(fn.type)->columns - 1) / FindTileLayout(fn.type)->columns;
   args.scale = c.On(site.scale), args.base = c.On(site.base), args.norm = c.On(norm);
   args.x = c.Floats(plan::Slot::kX);

@@ -1,5 +1,6 @@
-// Lever kda.fused: all of KDA but its last product, for up to 8 rows, in three launches: the rounding of x, its products with six
-// matrices (q, k, v, the first halves of the gates, beta), and the kernel below.
+// Lever kda.fused: all of KDA but its last product, for up to 8 rows: the rounding of x (unless who wrote it did that), its products with
+// six matrices (q, k, v, the first halves of the gates, beta), and the kernel below; two launches more where the gates' second halves are
+// not Q8_0.
 //
 // A block of threads has one head of one sequence and does all that lies between those products and kda.out: the second halves of the
 // gates (128 rows of f_b and of g_b, on tensor cores), convolution, unit length, decay, the grid form of the recurrence (docs/design.md)
@@ -26,7 +27,6 @@
 #include "cuda/math.cuh"
 #include "cuda/product_parts.cuh"
 #include "cuda/round.cuh"
-#include "cuda/status.h"
 
 namespace glint::cuda {
 namespace {
@@ -472,9 +472,19 @@ Status Launch(const StepContext& c, const KdaFusedArgs& args) {
   return c.Launched();
 }
 
+int64_t MostRows(const StepContext& c) { return c.rows - c.segments + 1; }  // of a segment; each has one
+
+// What LaunchFor's choice takes.
+int64_t SharedFloats(const StepContext& c, int dim) {
+  const int64_t most = MostRows(c);
+  if (most == 1) return Shared<1>::Floats(dim);
+  if (most == 2) return Shared<2>::Floats(dim);
+  return most <= 4 ? Shared<4>::Floats(dim) : Shared<8>::Floats(dim);
+}
+
 template <class D>
 Status LaunchFor(const StepContext& c, const KdaFusedArgs& args) {
-  const int64_t most = c.rows - c.segments + 1;  // of a segment; each has one
+  const int64_t most = MostRows(c);
   if (most == 1) return Launch<D, 1>(c, args);
   if (most == 2) return Launch<D, 2>(c, args);
   return most <= 4 ? Launch<D, 4>(c, args) : Launch<D, 8>(c, args);
@@ -504,17 +514,11 @@ Status KdaFused(const StepContext& c) {
   float* const u = c.scratch.Take<float>(c.rows * 3 * width);
   float* const out = c.Floats(plan::Slot::kMixedNormed);
   if (u == nullptr) return NoScratch(c);
-  int most_shared = 0;
-  if (Status s = Check(
-          cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, c.device.ordinal),
-          "kda.fused: asking how much shared memory there is");
-      !s.ok())
-    return s;
   // A pass this short writes no slot of the convolution's ring that it reads.
-  const bool fits =
-      dim <= kMostDim && dim % kTileRows == 0 && c.hp.conv_kernel <= kMostTaps && c.hp.block <= kGridRows &&
-      c.rows <= kMostFusedRows && c.rows + c.hp.conv_kernel - 1 <= c.conv_ring &&
-      Shared<kMostFusedRows>::Floats(static_cast<int>(dim)) * int64_t{sizeof(float)} <= most_shared;
+  const bool fits = dim <= kMostDim && dim % kTileRows == 0 && c.hp.conv_kernel <= kMostTaps &&
+                    c.hp.block <= kGridRows && c.rows <= kMostFusedRows &&
+                    c.rows + c.hp.conv_kernel - 1 <= c.conv_ring &&
+                    SharedFloats(c, static_cast<int>(dim)) * int64_t{sizeof(float)} <= c.device.shared_bytes;
   if (!fits) return StageByStage(c, u, out);
 
   KdaFusedArgs args{};

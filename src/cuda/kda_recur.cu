@@ -386,12 +386,7 @@ __global__ void __launch_bounds__(kThreads) KdaKeepKernel(const KdaRecurArgs a) 
 Status KdaRecurOf(const StepContext& c, const float* qkv, const float* decay, const float* beta,
                   float* mixed) {
   constexpr int64_t kWidest = 4096;  // far beyond what fits
-  int most = 0;
-  if (Status s =
-          Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c.device.ordinal),
-                "kda.recur: asking how much shared memory there is");
-      !s.ok())
-    return s;
+  const int most = c.device.shared_bytes;
   KdaRecurArgs args{};
   const int64_t wide = c.hp.kda_head_dim, width = c.hp.kda_width(), heads = c.hp.kda_heads;
   args.dim = static_cast<int>(std::min(wide, kWidest));

@@ -52,7 +52,7 @@ std::vector<Lever> MakeLevers() {
             1,
             static_cast<int>(kMostFusedRows),
             true,
-            "all of KDA but its last product in three launches, for up to 8 rows"},
+            "all of KDA but its last product in two to five launches, for up to 8 rows"},
       Lever{
           "dsa.inputs",
           Lever::Kind::kReplace,

@@ -108,7 +108,7 @@ Result<plan::HostLimits> MeasureHost(const Context& context, Clock& clock, std::
   const int blocks = context.device().multiprocessors;
   const cudaStream_t stream = context.stream();
   for (const bool early : {false, true}) {
-    if (early && context.device().major < 9) continue;
+    if (early && context.device().compiled_major < 9) continue;
     EmptyGraph graph;
     if (Status status = graph.Create(context, blocks, early); !status.ok()) return status;
     const auto seconds = clock.Measure([&] { return graph.Launch(context); });

@@ -20,4 +20,11 @@ cudaError_t LaunchProbe(const ProbeArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+cudaError_t CompiledFor(int& architecture) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, ProbeKernel);
+  architecture = attributes.ptxVersion;
+  return error;
+}
+
 }  // namespace glint::cuda

@@ -16,4 +16,7 @@ struct ProbeArgs {
 // Enqueues on `stream` and returns what the launch said. The stream's device must be current.
 cudaError_t LaunchProbe(const ProbeArgs& args, cudaStream_t stream);
 
+// The virtual architecture, 90 for compute_90, of the code that the current device runs of this backend's kernels.
+cudaError_t CompiledFor(int& architecture);
+
 }  // namespace glint::cuda

@@ -110,11 +110,11 @@ template <class D>
 __device__ inline DigitLane DigitsAt(const ProductArgs& p, int64_t x_row, int64_t block, int digit, int t) {
   const int8_t* const at = p.digits + ((x_row * p.x_blocks + block) * 2 + digit) * 32;
   if constexpr (D::kOrder == Order::kWide) {
-    const uint2 v = __ldg(reinterpret_cast<const uint2*>(at + 8 * t));
+    const uint2 v = *reinterpret_cast<const uint2*>(at + 8 * t);
     return {v.x, v.y};
   } else {
-    return {__ldg(reinterpret_cast<const uint32_t*>(at + 4 * t)),
-            __ldg(reinterpret_cast<const uint32_t*>(at + 16 + 4 * t))};
+    return {*reinterpret_cast<const uint32_t*>(at + 4 * t),
+            *reinterpret_cast<const uint32_t*>(at + 16 + 4 * t)};
   }
 }
 

@@ -2,12 +2,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <random>
 
 #include "cpu/backend.h"
 #include "cuda/backend.h"
+#include "cuda/tiles.h"
 #include "model/model_data.h"
 #include "plan/backend.h"
 #include "plan/best.h"
@@ -175,6 +178,7 @@ std::vector<int32_t> Tokens(std::mt19937_64& rng, const model::HParams& hp, int6
 struct Model {
   std::string name, source;
   int64_t tokens;
+  bool any_hc = false;  // each site's hc.fn in another format
 };
 
 std::vector<Model> Models() {
@@ -190,6 +194,7 @@ std::vector<Model> Models() {
       {"TinyQ8Iq3", "tiny,recipe=q8_0-iq3_xxs", 150},
       {"TinyWidth1024", "tiny,hidden=1024,recipe=q4_k", 34},  // clusters of 4
       {"TinyWidth2048", "tiny,hidden=2048,recipe=q8_0", 34},  // of 8
+      {"TinyAnyHc", "tiny,layers=12,hidden=1024,recipe=q8_0", 34, true},
       {"Released", "glm-5.3-flash,layers=5,experts=12,vocab=2048,recipe=q8_0-iq3_xxs", 45},
   };
 }
@@ -214,10 +219,32 @@ class GpuPass : public GpuTest<testing::TestWithParam<Model>> {
     auto loaded = std::filesystem::exists(source) ? model::Load(source) : model::LoadSynthetic(source);
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     *data = std::move(*loaded);
+    if (GetParam().any_hc) VaryHc(data->weights);
+  }
+  void VaryHc(model::Weights& weights) {
+    std::vector<const quant::Format*> formats;
+    for (const quant::Format& format : quant::Formats())
+      if (cuda::FindTileLayout(format.type) != nullptr) formats.push_back(&format);
+    size_t turn = 0;
+    for (model::Layer& layer : weights.layers) {
+      for (model::Matrix* const fn : {&layer.hc_attn.fn, &layer.hc_ffn.fn}) {
+        const quant::Format& format = *formats[turn++ % formats.size()];
+        std::vector<float> values(static_cast<size_t>(fn->rows * fn->columns));
+        std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(fn->columns)));
+        for (float& x : values) x = normal(rng_);
+        fn->type = format.type;
+        fn->row_bytes = *quant::RowBytes(format, static_cast<uint64_t>(fn->columns));
+        auto& blocks = blocks_.emplace_back(fn->bytes());
+        format.encode(values.data(), nullptr, blocks.data(), values.size());
+        fn->data = blocks.data();
+      }
+    }
+    EXPECT_GE(turn, formats.size());
   }
   uint64_t seed_ = 0;
   std::mt19937_64 rng_;
   SmallModel small_;
+  std::deque<std::vector<std::byte>> blocks_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuPass, testing::ValuesIn(Models()),

@@ -157,7 +157,7 @@ class Bench {
                               context_->stream(),
                               context_->side(),
                               nullptr,
-                              context_->device().major >= 9};
+                              context_->device().compiled_major >= 9};
     cuda::Operand operand(c, reinterpret_cast<const float*>(on_x.data()), stride, x_rows, w_.columns);
     const Status status =
         operand.Times(weights_.head, reinterpret_cast<float*>(on_y.data()), y_stride,
