@@ -58,6 +58,16 @@ __device__ inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t select) {
 __device__ inline uint32_t Signed(uint32_t codes, uint32_t flips, uint32_t word, int b) {
   return codes ^ (flips & Permute(word << (7 - b), 0, 0xba98u));  // the highest bit of each byte, eight times
 }
+// Codes before their signs are whole: each is codes - masks, byte by byte, where a mask is 0 or -1 (and a code with mask -1 all bits
+// flipped). For whoever can subtract later, and needs no Flips then.
+struct SplitCodes {
+  uint4 codes, masks;
+};
+// One word of them. `word`: a sign word.
+__device__ inline void Split(uint32_t magnitudes, uint32_t word, int b, uint32_t& codes, uint32_t& masks) {
+  masks = Permute(word << (7 - b), 0, 0xba98u);
+  codes = magnitudes ^ masks;
+}
 // What turns each of four codes into its negative; none of them is zero.
 __device__ inline uint32_t Flips(uint32_t codes) { return codes ^ (0x01010100u - codes); }
 
@@ -107,6 +117,9 @@ struct Decoder {
                        kTableBytes = kSharedBytes;
   static constexpr bool kMinima = kWithMinima;
   static constexpr Order kOrder = kColumns;
+  // Whether decoding is so much work that one row of activations deserves its own kernel (cuda/one_row.cuh); whether the decoder has
+  // Split for it, with a table by FillSingles.
+  static constexpr bool kOneRow = kSharedBytes > 0, kSplit = false;
   // Without minima there is nothing to ask; formats that have them hide this.
   template <class Regs>
   __device__ static float Minimum(const Regs&, int, int, int) {
@@ -544,7 +557,26 @@ struct Copies4 {
   }
 };
 
+// The same without Flips(codes): 32 copies, one for each lane.
+struct Singles4 {
+  template <int kPoints>
+  __device__ static void Fill(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    for (int i = thread; i < kPoints * 8; i += threads) {
+      const int n = i / 8;
+      const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(grid) + n);
+      *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 128 + i % 8 * 16) = {codes, codes, codes,
+                                                                                       codes};
+    }
+  }
+  __device__ static uint32_t Copy(int lane) { return static_cast<uint32_t>(lane) * 4; }
+  __device__ static uint32_t At(const uint8_t* table, uint32_t points, int i, uint32_t copy) {
+    return *reinterpret_cast<const uint32_t*>(table +
+                                              Permute(points, copy, 0x5504u | static_cast<uint32_t>(i) << 4));
+  }
+};
+
 struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWide, 65536> {
+  static constexpr bool kSplit = true;
   struct Regs {
     uint4 point[2];  // a word a block: points of x, z, y, w
     uint4 sign;      // their sign words
@@ -552,16 +584,38 @@ struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWi
     float super[2];
     uint32_t copy;
   };
+  // Scales as they lie there.
+  struct Raw {
+    uint32_t nibbles[2];
+    uint16_t super[2];
+    template <class M>
+    __device__ void Read(const uint8_t* rows, int lane) {
+      for (int half = 0; half < 2; ++half) {
+        const int row = lane / 4 + 8 * half;
+        nibbles[half] = M::template Load<uint32_t>(rows + row * 4);
+        super[half] = M::template Load<uint16_t>(rows + 64 + row * 2);
+      }
+    }
+    __device__ void To(Regs& r, float times) const {
+      for (int half = 0; half < 2; ++half) {
+        r.scale[half].Set(nibbles[half]);
+        r.super[half] = times * Half(super[half]);
+      }
+    }
+  };
+  template <class M>
+  __device__ static Raw ReadRaw(const uint8_t* tile, int lane) {
+    Raw raw;
+    raw.Read<M>(tile + 1536, lane);
+    return raw;
+  }
+  __device__ static void SetScales(Regs& r, const Raw& raw) { raw.To(r, 0.25f); }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
     r.sign = M::Stream(tile + 1024 + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.scale[half].Set(M::template Load<uint32_t>(tile + 1536 + row * 4));
-      r.super[half] = 0.25f * Half(M::template Load<uint16_t>(tile + 1600 + row * 2));
-    }
+    SetScales(r, ReadRaw<M>(tile, lane));
     r.copy = Copies4::Copy(lane);
     return r;
   }
@@ -570,47 +624,81 @@ struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWi
     const auto code = [&](int i) { return Copies4::At(table, points, i, r.copy, Word(r.sign, i), b); };
     return {code(0), code(2), code(1), code(3)};
   }
+  // The same from the table of FillSingles.
+  __device__ static SplitCodes CodesSplit(const Regs& r, int b, int lane, const uint8_t* table) {
+    const uint32_t points = Word(r.point[b / 4], b % 4), copy = Singles4::Copy(lane);
+    SplitCodes v;
+    Split(Singles4::At(table, points, 0, copy), r.sign.x, b, v.codes.x, v.masks.x);
+    Split(Singles4::At(table, points, 1, copy), r.sign.y, b, v.codes.z, v.masks.z);
+    Split(Singles4::At(table, points, 2, copy), r.sign.z, b, v.codes.y, v.masks.y);
+    Split(Singles4::At(table, points, 3, copy), r.sign.w, b, v.codes.w, v.masks.w);
+    return v;
+  }
   __device__ static float Scale(const Regs& r, int half, int b, int) {
     return r.super[half] * ByteToFloat(b % 2 ? r.scale[half].odd : r.scale[half].even, b / 2);
   }
   __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
     Copies4::Fill<256>(table, grid, thread, threads);
   }
+  __device__ static void FillSingles(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    Singles4::Fill<256>(table, grid, thread, threads);
+  }
 };
 
 struct IQ3_STile : Decoder<quant::Type::kIQ3_S, 8, 110, 1, false, Order::kWide, 65536> {
+  static constexpr bool kSplit = true;
+  using Raw = IQ3_XXSTile::Raw;
   struct Regs {
     IQ3_XXSTile::Regs rest;
     uint32_t ninth;  // bit b of byte i: bit 8 of point i of block b
   };
+  template <class M>
+  __device__ static Raw ReadRaw(const uint8_t* tile, int lane) {
+    Raw raw;
+    raw.Read<M>(tile + 1664, lane);
+    return raw;
+  }
+  __device__ static void SetScales(Regs& r, const Raw& raw) { raw.To(r.rest, 1.0f); }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     for (int i = 0; i < 2; ++i) r.rest.point[i] = M::Stream(tile + i * 512 + lane * 16);
     r.rest.sign = M::Stream(tile + 1024 + lane * 16);
     r.ninth = M::template Load<uint32_t>(tile + 1536 + lane * 4);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.rest.scale[half].Set(M::template Load<uint32_t>(tile + 1664 + row * 4));
-      r.rest.super[half] = Half(M::template Load<uint16_t>(tile + 1728 + row * 2));
-    }
+    SetScales(r, ReadRaw<M>(tile, lane));
     r.rest.copy = Copies4::Copy(lane);
     return r;
+  }
+  // Bit 8 of point i of block b, at the place of bit 7 of an address.
+  __device__ static uint32_t High(const Regs& r, int b, int i) {
+    const int shift = 8 * i + b - 7;
+    return (shift < 0 ? r.ninth << -shift : r.ninth >> shift) & 0x80u;
   }
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
     const uint32_t points = Word(r.rest.point[b / 4], b % 4);
     const auto code = [&](int i) {
-      const int shift = 8 * i + b - 7;
-      const uint32_t high = (shift < 0 ? r.ninth << -shift : r.ninth >> shift) & 0x80u;
-      return Copies4::At(table, points, i, high | r.rest.copy, Word(r.rest.sign, i), b);
+      return Copies4::At(table, points, i, High(r, b, i) | r.rest.copy, Word(r.rest.sign, i), b);
     };
     return {code(0), code(2), code(1), code(3)};
+  }
+  __device__ static SplitCodes CodesSplit(const Regs& r, int b, int lane, const uint8_t* table) {
+    const uint32_t points = Word(r.rest.point[b / 4], b % 4), copy = Singles4::Copy(lane);
+    const auto at = [&](int i) { return Singles4::At(table, points, i, High(r, b, i) | copy); };
+    SplitCodes v;
+    Split(at(0), r.rest.sign.x, b, v.codes.x, v.masks.x);
+    Split(at(1), r.rest.sign.y, b, v.codes.z, v.masks.z);
+    Split(at(2), r.rest.sign.z, b, v.codes.y, v.masks.y);
+    Split(at(3), r.rest.sign.w, b, v.codes.w, v.masks.w);
+    return v;
   }
   __device__ static float Scale(const Regs& r, int half, int b, int u) {
     return IQ3_XXSTile::Scale(r.rest, half, b, u);
   }
   __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
     Copies4::Fill<512>(table, grid, thread, threads);
+  }
+  __device__ static void FillSingles(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    Singles4::Fill<512>(table, grid, thread, threads);
   }
 };
 
@@ -659,6 +747,7 @@ __device__ inline float NibbleScale(uint32_t d, uint2 scales, int b, int unit) {
 }
 
 struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 65536> {
+  static constexpr bool kSplit = true;
   struct Regs {
     uint4 point;
     uint4 sign;              // sign words of x, z, y, w
@@ -684,15 +773,24 @@ struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 6
     return r;
   }
   // Eight copies of an entry, 64 bytes: the number's low byte is byte 1 of the address, its bits 8 and 9 are bits 6 and 7.
+  __device__ static uint2 Point(const Regs& r, int b, int half, const uint8_t* table) {
+    const int shift = 16 * half + 2 * b - 6;
+    const uint32_t high = (shift < 0 ? r.high << -shift : r.high >> shift) & 0xc0u;
+    const uint32_t byte = static_cast<uint32_t>(b % 2 * 2 + half);
+    return *reinterpret_cast<const uint2*>(table +
+                                           Permute(Word(r.point, b / 2), high | r.copy, 0x5504u | byte << 4));
+  }
+  __device__ static SplitCodes CodesSplit(const Regs& r, int b, int, const uint8_t* table) {
+    const uint2 g = Point(r, b, 0, table), g8 = Point(r, b, 1, table);
+    SplitCodes v;
+    Split(g.x, r.sign.x, b, v.codes.x, v.masks.x);
+    Split(g.y, r.sign.y, b, v.codes.z, v.masks.z);
+    Split(g8.x, r.sign.z, b, v.codes.y, v.masks.y);
+    Split(g8.y, r.sign.w, b, v.codes.w, v.masks.w);
+    return v;
+  }
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
-    const auto point = [&](int half) {
-      const int shift = 16 * half + 2 * b - 6;
-      const uint32_t high = (shift < 0 ? r.high << -shift : r.high >> shift) & 0xc0u;
-      const uint32_t byte = static_cast<uint32_t>(b % 2 * 2 + half);
-      return *reinterpret_cast<const uint2*>(
-          table + Permute(Word(r.point, b / 2), high | r.copy, 0x5504u | byte << 4));
-    };
-    const uint2 g = point(0), g8 = point(1);
+    const uint2 g = Point(r, b, 0, table), g8 = Point(r, b, 1, table);
     return {Signed(g.x, Flips(g.x), r.sign.x, b), Signed(g8.x, Flips(g8.x), r.sign.z, b),
             Signed(g.y, Flips(g.y), r.sign.y, b), Signed(g8.y, Flips(g8.y), r.sign.w, b)};
   }
@@ -707,6 +805,9 @@ struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 6
       *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 64 + i % 4 * 16) = {codes.x, codes.y,
                                                                                       codes.x, codes.y};
     }
+  }
+  __device__ static void FillSingles(uint8_t* table, const uint8_t* grid, int thread, int threads) {
+    FillTable(table, grid, thread, threads);
   }
 };
 

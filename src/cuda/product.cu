@@ -110,14 +110,19 @@ Status Operand::GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, i
   return {};
 }
 
+// Whether pairs are sorted by expert.
+bool Operand::Groups(const Pairs& pairs, int64_t out_rows, int64_t slices) const {
+  return pairs.kind == Pairs::Kind::kExperts && c_.how.tensor_cores && out_rows >= kWorthGrouping &&
+         slices <= kMostGroupedExperts;
+}
+
 Status Operand::Launch(ProductArgs& args, quant::Type type) {
   if (args.targets == 0) return {};
   const bool experts = args.pairs == Pairs::Kind::kExperts;
   const int64_t together = experts                             ? 1
                            : args.pairs == Pairs::Kind::kHeads ? args.out_rows / args.slices
                                                                : args.out_rows;
-  const bool grouped =
-      experts && c_.how.tensor_cores && args.out_rows >= kWorthGrouping && args.slices <= kMostGroupedExperts;
+  const bool grouped = Groups({args.pairs}, args.out_rows, args.slices);
   // Many rows. Every launch of an operand decides alike where pairs are grouped, once for all.
   const int act_warps = together > kRowsOfWarp ? 2 : 1;
   const int64_t most = int64_t{kRowsOfWarp} * act_warps,
@@ -136,13 +141,57 @@ Status Operand::Launch(ProductArgs& args, quant::Type type) {
     if (!grouped) args.groups = groups;
     FindRowsLaunch(type)->product(args, act_warps, c_.stream);
   } else {
-    const int activation_tiles = grouped || (c_.how.tensor_cores && together > 4) ? 2 : 1;
-    if (!grouped) args.groups = CeilDiv(together, 4 * activation_tiles) * (args.out_rows / together);
-    FindLaunches(type)->product(args, activation_tiles, c_.how.tensor_cores, c_.stream);
+    const int group_rows = grouped || (c_.how.tensor_cores && together > 4) ? 8 : together > 1 ? 4 : 1;
+    if (!grouped) args.groups = CeilDiv(together, group_rows) * (args.out_rows / together);
+    FindLaunches(type)->product(args, group_rows, c_.how.tensor_cores, c_.stream);
   }
   args.targets = 0;
   args.row_tiles = 0;
   return {};
+}
+
+ProductArgs Operand::Begin(const Matrix& w, const Pairs& pairs, int64_t out_rows) const {
+  ProductArgs args{};
+  args.tiles = CeilDiv(w.columns, FindTileLayout(w.type)->columns);
+  args.blocks = w.columns / 32;
+  args.parts = static_cast<int32_t>(CeilDiv(w.columns, 1024));
+  args.table = w.table;
+  args.spread = w.spread;
+  args.digits = digits_.digits;
+  args.x_scales = digits_.scales;
+  args.sums = digits_.sums;
+  args.x_blocks = digits_.blocks;
+  args.out_rows = out_rows;
+  args.pairs = pairs.kind;
+  args.ids = pairs.ids;
+  args.per_row = pairs.per_row;
+  args.slices = w.slices;
+  args.overlap = c_.early;
+  args.multiprocessors = c_.device.multiprocessors;
+  args.shared_bytes = c_.device.shared_bytes;
+  return args;
+}
+
+Result<bool> Operand::TimesGated(const model::Matrix& gate, const model::Matrix& up, const Gated& to,
+                                 Pairs pairs, int64_t out_rows) {
+  const Matrix g = c_.On(gate), u = c_.On(up);
+  const bool alone = pairs.kind == Pairs::Kind::kExperts ? !Groups(pairs, out_rows, g.slices)
+                                                         : pairs.kind == Pairs::Kind::kSame && out_rows == 1;
+  const int64_t whole = to.digits.digits != nullptr ? 256 : 32;  // rows of digits are whole, too
+  if (!c_.how.tensor_cores || !alone || IsFloat(g.type) || FindLaunches(g.type) == nullptr ||
+      !FindLaunches(g.type)->gates || g.type != u.type || g.rows != u.rows || g.columns != u.columns ||
+      g.slices != u.slices || g.rows % whole != 0)
+    return false;
+  if (digits_.digits == nullptr) {
+    if (Status status = Round(); !status.ok()) return status;
+  }
+  ProductArgs args = Begin(g, pairs, out_rows);
+  args.gate = {to.h, g.rows, to.limit, to.digits, u.data - g.data, u.scales};
+  args.target[args.targets++] = {g.data, g.slice_bytes, g.rows, g.scales, to.h, g.rows, 0, 0};
+  args.row_tiles = CeilDiv(g.rows, kTileRows);
+  if (Status status = Launch(args, g.type); !status.ok()) return status;
+  if (Status status = c_.Launched(); !status.ok()) return status;
+  return true;
 }
 
 Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int64_t out_rows) {
@@ -166,23 +215,7 @@ Status Operand::TimesAll(std::initializer_list<Target> targets, Pairs pairs, int
     if (args.targets == kMostTargets || w.type != last.type || w.columns != last.columns ||
         w.slices != last.slices) {
       if (Status status = Launch(args, last.type); !status.ok()) return status;
-      args.tiles = CeilDiv(w.columns, layout->columns);
-      args.blocks = w.columns / 32;
-      args.parts = static_cast<int32_t>(CeilDiv(w.columns, 1024));
-      args.table = w.table;
-      args.spread = w.spread;
-      args.digits = digits_.digits;
-      args.x_scales = digits_.scales;
-      args.sums = digits_.sums;
-      args.x_blocks = digits_.blocks;
-      args.out_rows = out_rows;
-      args.pairs = pairs.kind;
-      args.ids = pairs.ids;
-      args.per_row = pairs.per_row;
-      args.slices = w.slices;
-      args.overlap = c_.early;
-      args.multiprocessors = c_.device.multiprocessors;
-      args.shared_bytes = c_.device.shared_bytes;
+      args = Begin(w, pairs, out_rows);
       last = w;
     }
     args.target[args.targets++] = {w.data,   w.slice_bytes,   w.rows,         w.scales,

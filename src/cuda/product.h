@@ -45,9 +45,21 @@ class Operand {
     int64_t x_column = 0;  // where w's columns begin in the rows of x: a multiple of 32
   };
   Status TimesAll(std::initializer_list<Target> targets, Pairs pairs = {}, int64_t out_rows = 0);
+  // SwiGLU of gate's and up's products, in one launch, where every weight row meets one row of x: else (and for shapes and formats that
+  // it does not serve) false, and nothing is done.
+  struct Gated {
+    float* h;  // [out_rows][gate.rows]
+    float limit;
+    Digits digits;  // of h, to be made on the way; or none
+  };
+  Result<bool> TimesGated(const model::Matrix& gate, const model::Matrix& up, const Gated& to, Pairs pairs,
+                          int64_t out_rows);
 
  private:
   Status Round();
+  bool Groups(const Pairs& pairs, int64_t out_rows, int64_t slices) const;
+  // A launch without targets yet, for matrices like w.
+  ProductArgs Begin(const Matrix& w, const Pairs& pairs, int64_t out_rows) const;
   // Sorts the pairs by expert, once for all matrices of this operand, and tells the launch.
   Status GroupPairs(const int32_t* ids, int64_t pairs, int64_t experts, int group_rows, ProductArgs& args);
   // Serves the targets of `args`, all of `type`, and forgets them.

@@ -22,8 +22,19 @@ struct ProductTarget {
   int64_t x_block;     // of the activations, that the weights' first block meets
 };
 
+// Gate and up of a launch for groups of one row that ends with SwiGLU; h null: no such launch. Gate is the only target.
+struct ProductGate {
+  float* h;  // [rows of y][h_stride]
+  int64_t h_stride;
+  float limit;
+  Digits digits;  // of h, none or with rows of as many blocks as h has
+  int64_t to_up;  // bytes from gate's data to up's, of the same shape
+  const float* up_scales;
+};
+
 struct ProductArgs {
   ProductTarget target[kMostTargets];
+  ProductGate gate;
   int32_t targets;
   int64_t row_tiles;      // of all targets
   int64_t tiles, blocks;  // tiles and blocks of 32 columns of a row
@@ -47,12 +58,12 @@ struct ProductArgs {
   bool overlap;                           // the device can begin a launch early
   int32_t multiprocessors, shared_bytes;  // of the device; shared memory that a block can have
 
-  // How the kernel of few rows shares the work (few_rows.cuh): decided at the launch.
-  int32_t all_tiles;                // row_tiles
+  // How the kernels of few rows and of one share the work (few_rows.cuh, one_row.cuh): decided at the launch.
+  int32_t all_tiles;                // row_tiles, or bundles of them
   int32_t row_tile_bytes;           // of 16 whole weight rows
   int32_t of_tile;                  // warps of a team
   int32_t stages;                   // of a warp's ring
-  int32_t step_tiles, step_groups;  // from a team's task to its next: so many groups, and so many row tiles
+  int32_t step_tiles, step_groups;  // from a team's task to its next: so many groups, and so many of those
 };
 inline constexpr int kMostFewRowsThreads = 512;
 
@@ -69,8 +80,9 @@ struct DecodeArgs {
 
 struct FormatLaunches {
   quant::Type type;
-  // activation_tiles: 1 or 2, of four rows each: how many a group has (the groups of p are counted so).
-  void (*product)(const ProductArgs& p, int activation_tiles, bool tensor, cudaStream_t stream);
+  // group_rows: 1, 4 or 8, the most activation rows of a group (the groups of p are counted so).
+  void (*product)(const ProductArgs& p, int group_rows, bool tensor, cudaStream_t stream);
+  bool gates;  // whether it serves launches with p.gate, for groups of one row
   void (*decode)(const DecodeArgs& p, int64_t rows, cudaStream_t stream);
   // What the decoder's FillTable makes of the grid: its bytes, and a launch that makes it in global memory.
   int table_bytes;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/few_rows.cuh"
+#include "cuda/one_row.cuh"
 
 namespace glint::cuda {
 
@@ -151,9 +152,24 @@ struct Launch {
     AllowShared(FewRowsKernel<D, N>, shared);
     LaunchEarly(p.overlap, grid, threads, shared, stream, FewRowsKernel<D, N>, p);
   }
-  static void Run(const ProductArgs& p, int activation_tiles, bool tensor, cudaStream_t stream) {
+  template <int T>
+  static void OneRow(const ProductArgs& p, const OneRowPlan& plan, cudaStream_t stream) {
+    AllowShared(OneRowKernel<D, T>, static_cast<size_t>(plan.bytes));
+    LaunchEarly(p.overlap, plan.grid, plan.threads, static_cast<size_t>(plan.bytes), stream,
+                OneRowKernel<D, T>, p);
+  }
+  static void OneRow(const ProductArgs& p, cudaStream_t stream) {
+    ProductArgs of_four = p, of_two = p;
+    const OneRowPlan four = PlanOneRow<D, 4>(of_four);
+    if (p.gate.h != nullptr) return OneRow<4>(of_four, four, stream);
+    const OneRowPlan two = PlanOneRow<D, 2>(of_two);
+    two.cost < four.cost ? OneRow<2>(of_two, two, stream) : OneRow<4>(of_four, four, stream);
+  }
+  static void Run(const ProductArgs& p, int group_rows, bool tensor, cudaStream_t stream) {
     if (!tensor) return Plain(p, stream);
-    activation_tiles == 1 ? FewRows<1>(p, stream) : FewRows<2>(p, stream);
+    if constexpr (D::kOneRow)
+      if (group_rows == 1) return OneRow(p, stream);
+    group_rows <= 4 ? FewRows<1>(p, stream) : FewRows<2>(p, stream);
   }
   static void Decode(const DecodeArgs& p, int64_t rows, cudaStream_t stream) {
     constexpr int kWarps = 4;
@@ -164,7 +180,7 @@ struct Launch {
   static void Spread(const uint8_t* grid, uint8_t* table, cudaStream_t stream) {
     SpreadTableKernel<D><<<1, 256, 0, stream>>>(grid, table);
   }
-  static constexpr FormatLaunches kAll{D::kType, Run, Decode, D::kTableBytes, Spread};
+  static constexpr FormatLaunches kAll{D::kType, Run, D::kOneRow, Decode, D::kTableBytes, Spread};
 };
 
 }  // namespace glint::cuda

@@ -43,23 +43,24 @@ __global__ void __launch_bounds__(kThreads) SwiGluKernel(const SwiGluArgs a) {
 
 }  // namespace
 
-Status SwiGlu(const StepContext& c, const float* gate, const float* up, plan::Slot slot, int64_t rows,
-              int64_t width) {
-  if (rows <= 0 || width <= 0) return {};
-  SwiGluArgs args{gate, up, c.Floats(slot), c.hp.swiglu_limit, c.MakeDigits(slot), 0, 0, width};
-  const int64_t blocks = args.digits.digits != nullptr ? args.digits.blocks : (width + 31) / 32;
-  args.blocks = static_cast<uint32_t>(blocks), args.rows = static_cast<uint32_t>(rows);
-  LaunchEarly(c, Blocks(rows * blocks, kWarps), kThreads, 0, SwiGluKernel, args);
-  return c.Launched();
-}
-
-Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, plan::Slot slot) {
+Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, plan::Slot slot,
+              Pairs pairs, int64_t out_rows) {
   const int64_t width = gate.rows;
-  float *const g = c.scratch.Take<float>(c.rows * width), *const hidden = c.Floats(slot);
-  if (g == nullptr) return NoScratch(c);
+  if (out_rows <= 0 || width <= 0) return {};
+  float* const h = c.Floats(slot);
+  const Digits digits = c.MakeDigits(slot);
   Operand x(c, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.hp.hidden);
-  if (Status s = x.TimesAll({{&gate, g, width}, {&up, hidden, width}}); !s.ok()) return s;
-  return SwiGlu(c, g, hidden, slot, c.rows, width);
+  const auto done = x.TimesGated(gate, up, {h, c.hp.swiglu_limit, digits}, pairs, out_rows);
+  if (!done.ok() || *done) return done.status();
+
+  float* const g = c.scratch.Take<float>(out_rows * width);
+  if (g == nullptr) return NoScratch(c);
+  if (Status s = x.TimesAll({{&gate, g, width}, {&up, h, width}}, pairs, out_rows); !s.ok()) return s;
+  SwiGluArgs args{g, h, h, c.hp.swiglu_limit, digits, 0, static_cast<uint32_t>(out_rows), width};
+  const int64_t blocks = digits.digits != nullptr ? digits.blocks : (width + 31) / 32;
+  args.blocks = static_cast<uint32_t>(blocks);
+  LaunchEarly(c, Blocks(out_rows * blocks, kWarps), kThreads, 0, SwiGluKernel, args);
+  return c.Launched();
 }
 
 }  // namespace glint::cuda

@@ -3,16 +3,18 @@
 #include <cstdint>
 
 #include "cuda/context.h"
+#include "cuda/product.h"
 
 namespace glint::cuda {
 
-// h[i] = silu(min(gate[i], limit)) * min(max(up[i], -limit), limit) for rows of `width` entries, h being the slot; up may be h. The
-// slot's digits are made as well where they are kept.
-Status SwiGlu(const StepContext& c, const float* gate, const float* up, plan::Slot slot, int64_t rows,
-              int64_t width);
-
-// Both products with the rows of x, then the activation into the slot, [rows][gate.rows]. Scratch: rows * gate.rows floats beside
-// what the products take.
-Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, plan::Slot slot);
+// Both products with rows of x, then the activation into the slot, [out_rows][gate.rows]: out_rows and `pairs` as in Operand::Times (the
+// experts' pairs, or rows of x). The slot's digits are made as well where they are kept. Scratch: out_rows * gate.rows floats beside what
+// the products take.
+Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, plan::Slot slot,
+              Pairs pairs, int64_t out_rows);
+inline Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up,
+                     plan::Slot slot) {
+  return GateUp(c, gate, up, slot, {}, c.rows);
+}
 
 }  // namespace glint::cuda
