@@ -34,7 +34,7 @@ namespace {
 constexpr int kMostDim = 128;           // columns of a head: a thread each
 constexpr int kThreads = 3 * kMostDim;  // of q, k and v
 constexpr int kWarps = kThreads / 32, kColumnWarps = kMostDim / 32;
-constexpr int kSideWarps = kWarps - kColumnWarps;  // beside the chains over S
+constexpr int kSideWarps = kWarps - kColumnWarps;  // beside the chains over S; and those with rows of the gates
 constexpr int kMostTaps = 4;
 constexpr int kGridRows = 16;  // of a block of the grid, at most (model::GridBlock)
 constexpr int kLowBlocks = 4;  // of 32 columns of a low rank
@@ -113,15 +113,19 @@ __device__ inline void LoadRow(const float* from, float (&to)[R]) {
   }
 }
 
-// A warp's 16 rows of a low-rank matrix times all rows of the pass: use(row of the pass, row of the tile, product).
-template <class D, int R, class Use>
+// A warp's 16 rows of a low-rank matrix times all rows of the pass: sum[i][half] of lane 4 g + t is that of row g + 8 half with row
+// 4 i + t of the pass.
+template <int R>
+using LowSums = float[R > 4 ? 2 : 1][2];
+template <class D, int R>
 __device__ inline void LowRank(const Shared<R>& shared, const typename D::Regs& w, int first_block,
-                               int blocks, const float* scales, int rows, int lane, Use&& use) {
+                               int blocks, const float* scales, int rows, int lane, LowSums<R>& sum) {
   static_assert(D::kBlocks == kLowBlocks && D::kOrder == Order::kWide && D::kUnits == 1 && !D::kMinima &&
                 D::kTableBytes == 0);
   constexpr int kTiles = R > 4 ? 2 : 1;  // of activations
   const int t = lane % 4;
-  float sum[kTiles][2] = {};
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) sum[i][0] = sum[i][1] = 0;
 #pragma unroll
   for (int b = 0; b < D::kBlocks; ++b) {
     if (b >= blocks) break;
@@ -144,12 +148,56 @@ __device__ inline void LowRank(const Shared<R>& shared, const typename D::Regs& 
         sum[i][half] = Add<D>(sum[i][half], product[half], D::Scale(w, half, b, 0), d);
     }
   }
+  if (scales == nullptr) return;
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if (4 * i + t >= rows) continue;
+  for (int i = 0; i < kTiles; ++i) sum[i][0] *= scales[0], sum[i][1] *= scales[0];
+}
+
+// Dot16 of a head's row in shared memory with itself, by half a warp.
+__device__ inline float HeadSquares(const float* v, int dim, int lane) {
+  float x[kMostDim / 16], sum = 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      use(4 * i + t, lane / 4 + 8 * half, scales != nullptr ? sum[i][half] * scales[0] : sum[i][half]);
+  for (int i = 0; i < kMostDim / 16; ++i) x[i] = 16 * i < dim ? v[16 * i + lane % 16] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kMostDim / 16; ++i) sum = fmaf(x[i], x[i], sum);  // zeros change no sum of squares
+  return SumLanes16(sum);
+}
+
+// m and o of one row over column `s` of S. Each step waits for the one before it: what eight steps need is on its way while the eight
+// before are taken.
+__device__ inline void ChainOverS(const float* s, const float* ke, const float* qe, int dim, float& m,
+                                  float& o) {
+  constexpr int kAhead = 8;
+  struct Ahead {
+    float from[kAhead];
+    float4 ke[kAhead / 4], qe[kAhead / 4];
+  } now, next;
+  const auto fetch = [&](Ahead& to, int i) {
+    i = i < dim ? i : 0;  // nothing is left: anything will do
+#pragma unroll
+    for (int c = 0; c < kAhead; ++c) to.from[c] = s[(i + c) * dim];
+#pragma unroll
+    for (int c = 0; c < kAhead / 4; ++c) {
+      to.ke[c] = *reinterpret_cast<const float4*>(ke + i + 4 * c);
+      to.qe[c] = *reinterpret_cast<const float4*>(qe + i + 4 * c);
+    }
+  };
+  const auto add = [&](const Ahead& x) {
+#pragma unroll
+    for (int c = 0; c < kAhead / 4; ++c) {
+      const float* const from = x.from + 4 * c;
+      m = fmaf(x.ke[c].x, from[0], m), o = fmaf(x.qe[c].x, from[0], o);
+      m = fmaf(x.ke[c].y, from[1], m), o = fmaf(x.qe[c].y, from[1], o);
+      m = fmaf(x.ke[c].z, from[2], m), o = fmaf(x.qe[c].z, from[2], o);
+      m = fmaf(x.ke[c].w, from[3], m), o = fmaf(x.qe[c].w, from[3], o);
+    }
+  };
+  fetch(now, 0);
+  for (int i = 0; i < dim; i += 2 * kAhead) {
+    fetch(next, i + kAhead);
+    add(now);
+    fetch(now, i + 2 * kAhead);
+    add(next);
   }
 }
 
@@ -194,14 +242,21 @@ __device__ inline void Fold(const Shared<R>& shared, float* kept_s, int dim, int
     float x[4];
 #pragma unroll
     for (int u = 0; u < 4; ++u) x[u] = shared.s[(i + u) * dim + j];
+    constexpr int kAhead = 8;  // rows that are on their way at once
 #pragma unroll
-    for (int t = 0; t < kGridRows; ++t) {
-      if (t >= block) break;
-      const float4 kf = *reinterpret_cast<const float4*>(shared.kf + t * pitch + i);
-      x[0] = fmaf(kf.x, delta[t], x[0]);
-      x[1] = fmaf(kf.y, delta[t], x[1]);
-      x[2] = fmaf(kf.z, delta[t], x[2]);
-      x[3] = fmaf(kf.w, delta[t], x[3]);
+    for (int first = 0; first < kGridRows; first += kAhead) {
+      float4 kf[kAhead];
+#pragma unroll
+      for (int t = 0; t < kAhead; ++t)
+        kf[t] = *reinterpret_cast<const float4*>(shared.kf + (first + t) * pitch + i);
+#pragma unroll
+      for (int t = 0; t < kAhead; ++t) {
+        if (first + t >= block) break;
+        x[0] = fmaf(kf[t].x, delta[first + t], x[0]);
+        x[1] = fmaf(kf[t].y, delta[first + t], x[1]);
+        x[2] = fmaf(kf[t].z, delta[first + t], x[2]);
+        x[3] = fmaf(kf[t].w, delta[first + t], x[3]);
+      }
     }
 #pragma unroll
     for (int u = 0; u < 4; ++u) {
@@ -253,20 +308,21 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
   const float a_of_head = a.a[head];
   [[maybe_unused]] typename D::Regs f_tile, g_tile;
   [[maybe_unused]] float bias[2] = {};
-  [[maybe_unused]] const bool f_works = warp * kTileRows < dim,
-                              g_works = side_warp >= 0 && side_warp * kTileRows < dim;
+  [[maybe_unused]] const bool gates = warp * kTileRows < dim;  // this warp has rows of both low-rank matrices
   if constexpr (kInside) {
     const int64_t tile = at / kTileRows;
-    if (f_works) {
+    if (gates) {
       f_tile = D::template Read<GlobalMemory>(a.f_b + (tile + warp) * D::kTileBytes, lane);
+      g_tile = D::template Read<GlobalMemory>(a.g_b + (tile + warp) * D::kTileBytes, lane);
+#pragma unroll
       for (int half = 0; half < 2; ++half)
         bias[half] = a.dt_bias[at + warp * kTileRows + lane / 4 + 8 * half];
     }
-    if (g_works) g_tile = D::template Read<GlobalMemory>(a.g_b + (tile + side_warp) * D::kTileBytes, lane);
   }
-  float weight[kMostDim / 32];
-#pragma unroll
-  for (int i = 0; i < kMostDim / 32; ++i) weight[i] = lane + 32 * i < dim ? a.o_norm[lane + 32 * i] : 0.0f;
+  // In the end a warp has 32 columns of a row; the same ones of all its rows.
+  static_assert(kWarps % 1 == 0 && kWarps % 2 == 0 && kWarps % 3 == 0 && kWarps % 4 == 0 && kMostDim == 4 * 32);
+  const int blocks = (dim + 31) / 32, out_column = warp % blocks * 32 + lane;
+  const float weight = out_column < dim ? a.o_norm[out_column] : 0.0f;
 
   WaitForLaunchesBefore();
   float x[R];
@@ -288,9 +344,11 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
       low[i] = low_works(item) ? a.inner[(first + item / kLow) * a.inner_stride + from] : 0.0f;
     }
   }
-  if (thread < rows) shared.beta[thread] = Sigmoid(a.beta[(first + thread) * a.heads + head]);
+  const int of_beta = thread - (kThreads - 32);  // a row's, by the last warp, which has the least to do
+  float beta = 0;
+  if (of_beta >= 0 && of_beta < rows) beta = a.beta[(first + of_beta) * a.heads + head];
 
-    // Convolution and SiLU.
+  // Convolution and SiLU.
 #pragma unroll
   for (int n = 0; n < R; ++n) {
     if (n >= rows || !column) break;
@@ -318,32 +376,58 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
       if (lane == 0) shared.scales[item] = rounded.scale;
     }
   }
+  if (of_beta >= 0 && of_beta < rows) shared.beta[of_beta] = Sigmoid(beta);
   __syncthreads();  // q, k, v and the low ranks' digits are there
 
-  const auto decay = [&](float r, float b) { return a.lower_bound * Sigmoid(a_of_head * (r + b)); };
-  if (warp < kWarps - kColumnWarps) {
+  const auto decay = [&](float r, float b) { return a_of_head * (r + b); };  // before its sigmoid
+  if (warp < kSideWarps) {
     if constexpr (kInside) {
-      if (f_works)
-        LowRank<D>(shared, f_tile, 0, a.f_blocks, a.f_scales, rows, lane, [&](int n, int row, float r) {
-          shared.step[n * pitch + warp * kTileRows + row] = decay(r, row < 8 ? bias[0] : bias[1]);
-        });
+      if (gates) {
+        LowSums<R> f, g;
+        LowRank<D, R>(shared, f_tile, 0, a.f_blocks, a.f_scales, rows, lane, f);
+        LowRank<D, R>(shared, g_tile, kLowBlocks, a.g_blocks, a.g_scales, rows, lane, g);
+        const int t = lane % 4, k = warp * kTileRows + lane / 4;
+        if constexpr (R == 1) {  // the first of four lanes has four sums: a sigmoid each
+          const bool upper = t % 2 != 0, gate = t >= 2;
+          const float sums[4] = {f[0][0], f[0][1], g[0][0], g[0][1]};
+          float own = 0;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float sum = __shfl_sync(0xffffffffu, sums[i], lane - t);
+            if (i == t) own = sum;
+          }
+          const float s = Sigmoid(gate ? own : decay(own, upper ? bias[1] : bias[0]));
+          (gate ? shared.gate : shared.step)[upper ? k + 8 : k] = gate ? s : a.lower_bound * s;
+        } else {
+#pragma unroll
+          for (int i = 0; i < (R > 4 ? 2 : 1); ++i) {
+            const int row = (4 * i + t) * pitch + k;
+            if (4 * i + t >= rows) continue;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              shared.step[row + 8 * half] = a.lower_bound * Sigmoid(decay(f[i][half], bias[half]));
+              shared.gate[row + 8 * half] = Sigmoid(g[i][half]);
+            }
+          }
+        }
+      }
     } else {
-      for (int i = thread; i < rows * dim; i += kThreads - kMostDim) {
+      for (int i = thread; i < rows * dim; i += kSideWarps * 32) {
         const int n = i / dim, k = i % dim;
-        shared.step[n * pitch + k] = decay(a.decay[(first + n) * width + at + k], a.dt_bias[at + k]);
+        const int64_t from = (first + n) * width + at + k;
+        shared.step[n * pitch + k] = a.lower_bound * Sigmoid(decay(a.decay[from], a.dt_bias[at + k]));
+        shared.gate[n * pitch + k] = Sigmoid(a.gate[from]);
       }
     }
   } else {  // lengths of q and k: half a warp each
     for (int n = 0; n < R; n += kColumnWarps) {
-      const int row = n + warp - (kWarps - kColumnWarps), part = lane / 16;
+      const int row = n + side_warp - kColumnWarps, part = lane / 16;
       if (row >= rows) break;  // the whole warp
-      const float* const v = shared.value + (part * R + row) * pitch;
-      const float sum = Dot16(
-          lane % 16, dim, [&](int64_t k) { return v[k]; }, [&](int64_t k) { return v[k]; });
+      const float sum = HeadSquares(shared.value + (part * R + row) * pitch, dim, lane);
       if (lane % 16 == 0) shared.norm[part * R + row] = sqrtf(sum + a.l2_eps);
     }
   }
-  __syncthreads();  // log-decays and lengths are there
+  __syncthreads();  // log-decays, gates and lengths are there
 
   // The rows that lie in one block of the grid go over S together.
   for (int done = 0; done < rows;) {
@@ -356,26 +440,26 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
         if (n >= count) break;
         const int t = t0 + n, row = (done + n) * pitch + j;
         g = t == 0 ? shared.step[row] : g + shared.step[row];
-        if (n % 3 != group) continue;  // the groups of threads take every third row
-        const float e = Exp(g), k = shared.value[R * pitch + row] / shared.norm[R + done + n];
-        const float q = shared.value[row] / shared.norm[done + n] * a.q_scale, kf = k * Exp(-g);
-        shared.ke[n * pitch + j] = k * e;
-        shared.qe[n * pitch + j] = q * e;
-        shared.kf[t * pitch + j] = kf;
-        if (t == a.block - 1) shared.last[j] = e;
-        if (keep) {
-          state.g[t * width + at + j] = g;
-          state.kf[t * width + at + j] = kf;
-        }
+        // A group of threads each for k E, q E and k F.
+        const int of = group == 1 ? 0 : 1;
+        float v = shared.value[of * R * pitch + row] / shared.norm[of * R + done + n];
+        if (group == 1) v *= a.q_scale;
+        v *= Exp(group == 2 ? -g : g);
+        (group == 0 ? shared.ke + n * pitch : group == 1 ? shared.qe + n * pitch : shared.kf + t * pitch)[j] = v;
+        if (group == 0 && keep) state.g[t * width + at + j] = g;
+        if (group == 2 && keep) state.kf[t * width + at + j] = v;
+        if (group == 1 && t == a.block - 1) shared.last[j] = Exp(g);
       }
     }
     if (done == 0) WaitForCopies<0>();
     __syncthreads();  // kE, qE, kF and S are there
 
     float m[R] = {}, o[R] = {};
-    if (group == 0 && column) {
+    if (R == 1 && group == 0 && column) {
+      ChainOverS(shared.s + j, shared.ke, shared.qe, dim, m[0], o[0]);
+    } else if (group == 0 && column) {
       const float* const s = shared.s + j;
-#pragma unroll(R == 1 ? 8 : R == 2 ? 4 : 1)
+#pragma unroll(R == 2 ? 4 : 1)
       for (int i = 0; i < dim; i += 4) {
         float from[4];
 #pragma unroll
@@ -391,23 +475,7 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
         }
       }
     }
-    if (side_warp >= 0) {
-      DotWeights<R>(shared, dim, t0, count, side_warp, lane);
-      if (done == 0) {  // the output gate is due at the end only
-        if constexpr (kInside) {
-          if (g_works)
-            LowRank<D>(shared, g_tile, kLowBlocks, a.g_blocks, a.g_scales, rows, lane,
-                       [&](int n, int row, float r) {
-                         shared.gate[n * pitch + side_warp * kTileRows + row] = Sigmoid(r);
-                       });
-        } else {
-          for (int i = thread - kMostDim; i < rows * dim; i += kThreads - kMostDim) {
-            const int n = i / dim, k = i % dim;
-            shared.gate[n * pitch + k] = Sigmoid(a.gate[(first + n) * width + at + k]);
-          }
-        }
-      }
-    }
+    if (side_warp >= 0) DotWeights<R>(shared, dim, t0, count, side_warp, lane);
     __syncthreads();  // L and P are there
 
     if (group == 0 && column) {
@@ -445,19 +513,15 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
     t0 = 0;
   }
 
-  if (warp >= rows) return;  // a warp a row
-  const float* const mixed = shared.step + warp * pitch;
-  const float sum = Dot16(
-      lane % 16, dim, [&](int64_t k) { return mixed[k]; }, [&](int64_t k) { return mixed[k]; });
-  const float r = 1.0f / sqrtf(sum / static_cast<float>(dim) + a.rms_eps);
-#pragma unroll
-  for (int i = 0; i < kMostDim / 32; ++i) {
-    const int k = lane + 32 * i;
-    if (k >= dim) continue;
-    const int64_t row = first + warp;
-    const float out = ((mixed[k] * r) * weight[i]) * shared.gate[warp * pitch + k];
-    a.out[row * width + at + k] = out;
-    if (a.digits.digits != nullptr) StoreRounded(a.digits, row, (at + k) / 32, lane, out);
+  for (int item = warp; item < rows * blocks; item += kWarps) {
+    const int n = item / blocks;
+    const float* const mixed = shared.step + n * pitch;
+    const float r = 1.0f / sqrtf(HeadSquares(mixed, dim, lane) / static_cast<float>(dim) + a.rms_eps);
+    if (out_column >= dim) continue;  // digits are kept of whole blocks only
+    const int64_t row = first + n;
+    const float out = ((mixed[out_column] * r) * weight) * shared.gate[n * pitch + out_column];
+    a.out[row * width + at + out_column] = out;
+    if (a.digits.digits != nullptr) StoreRounded(a.digits, row, (at + out_column) / 32, lane, out);
   }
 }
 
