@@ -4,11 +4,15 @@
 // A block has 6 warps, kActWarps of them side by side over the activations, the others over the weights: 12 / kActWarps row tiles by
 // 64 kActWarps activation rows; a warp has two row tiles by 64. It goes through the columns in stages of two blocks of 32:
 //   raw     the row tiles as they lie in memory (one column tile), copied ahead; each warp decodes those that it fetched
-//   codes   a stage's A fragments and scales, decoded once for all warps            (two buffers)
-//   digits  a stage's digits, scales and sums of the activations, copied ahead      (two buffers)
-// with one barrier a stage. At the end of each part of 1,024 columns the part's sums are added to y: parts are added in order, and y
-// needs no place in the block. Bound by issue: 2 multiply-adds of integers (mma), and for each sum an IMAD, a conversion, an FMUL and an
-// FFMA.
+//   codes   a stage's A fragments (of columns in natural order) and scales, decoded once for all warps   (two buffers)
+//   digits  a stage's digits, scales and sums of the activations, copied ahead                           (two buffers)
+// with one barrier a stage. A warp keeps its codes and scales of a stage in registers and takes four activation rows after the other.
+// At the end of each part of 1,024 columns the part's sums are added to y: parts are added in order, and y needs no place in the block.
+//
+// For 32 columns, 16 weight rows and four activation rows a warp issues one multiply-add of tiles (mma) and, for each of a lane's two sums,
+// an IMAD, a conversion, an FMUL and an FFMA; reading the digits takes half an instruction, and what a stage costs besides (copies,
+// decoding, the barrier) two to five, by format and rows. An H200 takes 22 cycles for what Q8_0 needs 12 instructions to issue: fewer
+// instructions are faster, more warps are not, and a constant as the addend of mma costs a cycle.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -21,10 +25,9 @@ namespace glint::cuda {
 
 inline constexpr int kRowsThreads = 32 * kRowsWarps;
 inline constexpr int kStageBlocks = 2, kStagesOfPart = kPartColumns / (32 * kStageBlocks);
-inline constexpr int kWarpQuads = kRowsOfWarp / 4;   // activation tiles of a warp
-inline constexpr int kScaleStride = kWarpQuads + 4;  // floats apart of lanes t: no two in one bank
-inline constexpr int kSumStride = kWarpQuads + 1;    // pairs of sums, likewise
-inline constexpr int kDigitBytes = 2 * 2 * 32;       // of an activation row in two blocks: 8 chunks of 16
+inline constexpr int kWarpQuads = kRowsOfWarp / 4;     // activation tiles of a warp
+inline constexpr int kDigitBytes = 64 * kStageBlocks;  // of an activation row in a stage: 8 chunks of 16
+static_assert(kStageBlocks == 2);                      // four matrices of digits, and pairs of scales
 
 // Where things lie in the block's shared memory.
 template <class D, int kActWarps>
@@ -33,10 +36,9 @@ struct RowsShared {
   static constexpr int kTiles = kBlockTiles / kActWarps, kRows = kRowsOfWarp * kActWarps;
   // Of a row tile in a stage; of one of the two buffers.
   static constexpr int kCodeBytes = kStageBlocks * 512, kScaleBytes = kStageBlocks * 8 * kScales * 4;
-  static constexpr int kDigitsBytes = kStageBlocks / 2 * kRows * kDigitBytes,
-                       kCodesBytes = kTiles * kCodeBytes, kScalesBytes = kTiles * kScaleBytes,
-                       kRowScalesBytes = kStageBlocks * kActWarps * 4 * kScaleStride * 4,
-                       kRowSumsBytes = D::kMinima ? kStageBlocks * kActWarps * 4 * kSumStride * 8 : 0;
+  static constexpr int kDigitsBytes = kRows * kDigitBytes, kCodesBytes = kTiles * kCodeBytes,
+                       kScalesBytes = kTiles * kScaleBytes, kRowScalesBytes = kRows * kStageBlocks * 4,
+                       kRowSumsBytes = D::kMinima ? kRows * kStageBlocks * 8 : 0;
   static constexpr int kDigits = 0, kCodes = kDigits + 2 * kDigitsBytes, kScale = kCodes + 2 * kCodesBytes,
                        kRowScales = kScale + 2 * kScalesBytes, kRowSums = kRowScales + 2 * kRowScalesBytes,
                        kFirst = kRowSums + 2 * kRowSumsBytes, kYRow = kFirst + kRows * 4,
@@ -81,66 +83,35 @@ __device__ inline void LoadMatrices(uint32_t (&v)[4], const uint8_t* row) {
                : "r"(SharedAddress(row)));
 }
 
-// Chunk c (of 16 bytes) of activation row a lies at chunk c ^ Swizzle(a): then neither the rows of a matrix nor the lanes of a read of
-// 8 bytes meet in a bank.
+// Chunk c (of 16 bytes: columns of a digit) of activation row a lies at chunk c ^ Swizzle(a): then the rows of a matrix do not meet in a
+// bank.
 __device__ inline int Swizzle(int a) { return (a & 1) << 2 | (a & 2) >> 1; }
 
-// This lane's place of activation tiles 0 (and, natural order, 1) of block 0 in a stage's digits; block 1: the same ^ 64.
-template <class D>
+// What this lane names for LoadMatrices, in the digits of four activation rows: the B fragment of block 0, then of block 1.
 __device__ inline int DigitPlace(int lane) {
-  if constexpr (D::kOrder == Order::kNatural) {
-    const int matrix = lane / 8, row = lane % 8, a = row / 2;  // matrices: halves of tile 0, then of tile 1
-    return (matrix / 2 * 4 + a) * kDigitBytes + ((row % 2 * 2 + matrix % 2) ^ Swizzle(a)) * 16;
-  } else {
-    const int n = lane / 4, t = lane % 4, a = n / 2;
-    return a * kDigitBytes + ((n % 2 * 2 + t / 2) ^ Swizzle(a)) * 16 + t % 2 * 8;
-  }
-}
-// The B fragments of activation tiles 2 `pair` and 2 `pair` + 1; `at`: the lane's place in the block.
-template <class D>
-__device__ inline void ReadPair(DigitLane (&b)[2], const uint8_t* at, int pair) {
-  if constexpr (D::kOrder == Order::kNatural) {
-    uint32_t v[4];
-    LoadMatrices(v, at + pair * 8 * kDigitBytes);
-    b[0] = {v[0], v[1]};
-    b[1] = {v[2], v[3]};
-  } else {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint2 v = *reinterpret_cast<const uint2*>(at + (2 * pair + i) * 4 * kDigitBytes);
-      b[i] = {v.x, v.y};
-    }
-  }
+  const int matrix = lane / 8, row = lane % 8, a = row / 2;  // matrices: halves of block 0, then of block 1
+  return a * kDigitBytes + ((matrix / 2 * 4 + row % 2 * 2 + matrix % 2) ^ Swizzle(a)) * 16;
 }
 
-// A unit's codes where a wide block has two units: those of the other lanes become zeros.
-template <class D>
-__device__ inline uint4 CodesOfUnit(const uint4& code, int unit, int t) {
-  if constexpr (D::kUnits == 1 || D::kOrder == Order::kNatural) {
-    return code;
-  } else {
-    return t / 2 == unit ? code : uint4{0, 0, 0, 0};
-  }
-}
-template <class D>
-__device__ inline void UnitProduct(int (&c)[4], const uint4& code, const DigitLane& b, int unit) {
-  if constexpr (D::kUnits == 1 || D::kOrder == Order::kWide) {
-    Mma32(c, code, b.b0, b.b1);
-  } else {
-    unit == 0 ? Mma16(c, code.x, code.y, b.b0) : Mma16(c, code.z, code.w, b.b1);
-  }
-}
-
-// Blocks kSub * kStageBlocks ... of a tile: fragments and scales, for all warps.
+// Blocks kSub * kStageBlocks ... of a tile: fragments in natural order and scales, for all warps. From `absent` on there are none in the
+// matrix: their scales become zeros, and nothing is added to a sum.
 template <class D, int kSub>
 __device__ inline void DecodeStage(const uint8_t* raw, uint8_t* codes, float* scales, const uint8_t* table,
-                                   int lane) {
+                                   int absent, int lane) {
   const typename D::Regs w = D::template Read<SharedMemory>(raw, lane);
+  const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < kStageBlocks; ++i) {
     constexpr int kScales = RowsShared<D, 1>::kScales;
     const int b = kSub * kStageBlocks + i;
-    *reinterpret_cast<uint4*>(codes + i * 512 + lane * 16) = D::Codes(w, b, lane % 4, table);
+    const uint4 code = D::Codes(w, b, t, table);
+    if constexpr (D::kOrder == Order::kNatural) {
+      *reinterpret_cast<uint4*>(codes + i * 512 + lane * 16) = code;
+    } else {  // words 2 t and 2 t + 1 of eight: word n belongs to lane n mod 4, in its half n / 4
+      uint8_t* const to = codes + i * 512 + (g * 4 + t % 2 * 2) * 16 + t / 2 * 8;
+      *reinterpret_cast<uint2*>(to) = {code.x, code.y};
+      *reinterpret_cast<uint2*>(to + 16) = {code.z, code.w};
+    }
     float v[kScales];
 #pragma unroll
     for (int unit = 0; unit < D::kUnits; ++unit) {
@@ -150,71 +121,74 @@ __device__ inline void DecodeStage(const uint8_t* raw, uint8_t* codes, float* sc
         if constexpr (D::kMinima) v[(D::kUnits + unit) * 2 + half] = D::Minimum(w, half, b, unit);
       }
     }
-    if (lane % 4 == 0) {
+    if (t == 0) {
 #pragma unroll
       for (int n = 0; n < kScales; n += 2)
-        *reinterpret_cast<float2*>(scales + (i * 8 + lane / 4) * kScales + n) = {v[n], v[n + 1]};
+        *reinterpret_cast<float2*>(scales + (g * kStageBlocks + i) * kScales + n) =
+            i < absent ? float2{v[n], v[n + 1]} : float2{0, 0};
     }
   }
 }
 template <class D, int kSub = 0>
 __device__ inline void DecodeStageAt(int sub, const uint8_t* raw, uint8_t* codes, float* scales,
-                                     const uint8_t* table, int lane) {
+                                     const uint8_t* table, int absent, int lane) {
   if constexpr ((kSub + 1) * kStageBlocks < D::kBlocks) {
-    if (sub != kSub) return DecodeStageAt<D, kSub + 1>(sub, raw, codes, scales, table, lane);
+    if (sub != kSub) return DecodeStageAt<D, kSub + 1>(sub, raw, codes, scales, table, absent, lane);
   }
-  DecodeStage<D, kSub>(raw, codes, scales, table, lane);
+  DecodeStage<D, kSub>(raw, codes, scales, table, absent, lane);
 }
 
 using RowsSums = float[kWarpTiles][kWarpQuads][2];
 
-// One block of 32 columns: adds to the warp's sums. `rows`: activation rows of the warp, all where kFull: without branches the compiler
-// moves reads ahead.
+// One stage: adds to the warp's sums. codes, scales, digits, row_scales and row_sums: this lane's places. `rows`: activation rows of the
+// warp, all where kFull: without branches the compiler moves reads ahead.
 template <class D, bool kFull>
-__device__ inline void AddRowsBlock(const uint8_t* codes, const float* scales, const uint8_t* digits,
-                                    const float* row_scales, const int2* row_sums, int rows, int lane,
-                                    RowsSums& sum) {
+__device__ inline void AddRowsStage(const uint8_t* codes, const uint8_t* scales, const uint8_t* digits,
+                                    const float2* row_scales, const int4* row_sums, int rows, RowsSums& sum) {
   constexpr int kScales = RowsShared<D, 1>::kScales;
-  const int t = lane % 4;
-  uint4 code[kWarpTiles];
-  float scale[kWarpTiles][kScales];
+  uint4 code[kWarpTiles][kStageBlocks];
+  float scale[kWarpTiles][kStageBlocks * kScales];
 #pragma unroll
   for (int m = 0; m < kWarpTiles; ++m) {
-    code[m] = *reinterpret_cast<const uint4*>(codes + m * RowsShared<D, 1>::kCodeBytes + lane * 16);
 #pragma unroll
-    for (int n = 0; n < kScales; n += 2) {
-      const float2 v = *reinterpret_cast<const float2*>(scales + m * (RowsShared<D, 1>::kScaleBytes / 4) +
-                                                        lane / 4 * kScales + n);
-      scale[m][n] = v.x, scale[m][n + 1] = v.y;
+    for (int b = 0; b < kStageBlocks; ++b)
+      code[m][b] = *reinterpret_cast<const uint4*>(codes + m * RowsShared<D, 1>::kCodeBytes + b * 512);
+#pragma unroll
+    for (int n = 0; n < kStageBlocks * kScales; n += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(scales + m * RowsShared<D, 1>::kScaleBytes + 4 * n);
+      scale[m][n] = v.x, scale[m][n + 1] = v.y, scale[m][n + 2] = v.z, scale[m][n + 3] = v.w;
     }
   }
 #pragma unroll
-  for (int four = 0; four < kWarpQuads / 4; ++four) {
-    if (!kFull && four * 16 >= rows) break;
-    const float4 d4 = *reinterpret_cast<const float4*>(row_scales + t * kScaleStride + 4 * four);
-    const float d[4] = {d4.x, d4.y, d4.z, d4.w};
+  for (int i = 0; i < kWarpQuads; ++i) {
+    if (!kFull && i % 4 == 0 && i * 4 >= rows) break;
+    uint32_t digit[2 * kStageBlocks];
+    LoadMatrices(digit, digits + i * 4 * kDigitBytes);
+    const float2 d2 = row_scales[4 * i];
+    const float d[kStageBlocks] = {d2.x, d2.y};
+    int4 digit_sums{0, 0, 0, 0};
+    if constexpr (D::kMinima) digit_sums = row_sums[4 * i];
+    const int2 of_block[kStageBlocks] = {{digit_sums.x, digit_sums.y}, {digit_sums.z, digit_sums.w}};
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      DigitLane b[2];
-      ReadPair<D>(b, digits, 2 * four + pair);
+    for (int b = 0; b < kStageBlocks; ++b) {
 #pragma unroll
-      for (int of_pair = 0; of_pair < 2; ++of_pair) {
-        const int of_four = 2 * pair + of_pair, i = 4 * four + of_four;
-        int2 digit_sums{0, 0};
-        if constexpr (D::kMinima) digit_sums = row_sums[t * kSumStride + i];
+      for (int unit = 0; unit < D::kUnits; ++unit) {
 #pragma unroll
-        for (int unit = 0; unit < D::kUnits; ++unit) {
+        for (int m = 0; m < kWarpTiles; ++m) {
+          const uint4& a = code[m][b];
+          const float* const of_code = scale[m] + b * kScales;
+          int c[4];
+          if constexpr (D::kUnits == 1) {
+            Mma32(c, a, digit[2 * b], digit[2 * b + 1]);
+          } else {
+            unit == 0 ? Mma16(c, a.x, a.y, digit[2 * b]) : Mma16(c, a.z, a.w, digit[2 * b + 1]);
+          }
 #pragma unroll
-          for (int m = 0; m < kWarpTiles; ++m) {
-            int c[4];
-            UnitProduct<D>(c, CodesOfUnit<D>(code[m], unit, t), b[of_pair], unit);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              float& s = sum[m][i][half];
-              s = Add<D>(s, c[2 * half] * 256 + c[2 * half + 1], scale[m][unit * 2 + half], d[of_four]);
-              if constexpr (D::kMinima)
-                s = AddMinimum<D>(s, digit_sums, unit, scale[m][(D::kUnits + unit) * 2 + half], d[of_four]);
-            }
+          for (int half = 0; half < 2; ++half) {
+            float& s = sum[m][i][half];
+            s = Add<D>(s, c[2 * half] * 256 + c[2 * half + 1], of_code[unit * 2 + half], d[b]);
+            if constexpr (D::kMinima)
+              s = AddMinimum<D>(s, of_block[b], unit, of_code[(D::kUnits + unit) * 2 + half], d[b]);
           }
         }
       }
@@ -222,19 +196,18 @@ __device__ inline void AddRowsBlock(const uint8_t* codes, const float* scales, c
   }
 }
 
-// Adds a part's sums to y (the first part: writes them) and clears them. y_row: of the warp's activation rows, or -1. kInside: the
-// warp's weight rows are all there.
-template <bool kInside>
+// Adds a part's sums to y (the first part: writes them). y_row: of the warp's activation rows, or -1. kWhole: all of the warp's rows are
+// there, of weights and of activations.
+template <bool kWhole>
 __device__ inline void AddPart(const ProductTarget& target, const int32_t* y_row, int row_tile, int64_t slice,
                                bool first, bool last, int rows, int lane, RowsSums& sum) {
   const bool scaled = last && target.scales != nullptr;
   const float scale = scaled ? target.scales[slice] : 1.0f;
   const int own = row_tile * kTileRows + lane / 4, left = static_cast<int>(target.rows) - own;
   const auto y_bytes = static_cast<uint32_t>(target.y_stride * 4);
-  const auto there = [&](int m, int half) { return kInside || m * kTileRows + 8 * half < left; };
 #pragma unroll
   for (int four = 0; four < kWarpQuads / 4; ++four) {
-    if (four * 16 >= rows) break;
+    if (!kWhole && four * 16 >= rows) break;
     float* y[4];
     bool has[4];
 #pragma unroll
@@ -244,6 +217,9 @@ __device__ inline void AddPart(const ProductTarget& target, const int32_t* y_row
       y[i] = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(target.y + own) +
                                       uint64_t{static_cast<uint32_t>(row)} * y_bytes);
     }
+    const auto there = [&](int i, int m, int half) {
+      return kWhole || (has[i] && m * kTileRows + 8 * half < left);
+    };
     if (!first) {
       float before[4][kWarpTiles][2] = {};  // all loads first: they overlap
 #pragma unroll
@@ -252,7 +228,7 @@ __device__ inline void AddPart(const ProductTarget& target, const int32_t* y_row
         for (int m = 0; m < kWarpTiles; ++m)
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            if (has[i] && there(m, half)) before[i][m][half] = y[i][m * kTileRows + 8 * half];
+            if (there(i, m, half)) before[i][m][half] = y[i][m * kTileRows + 8 * half];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
 #pragma unroll
@@ -261,21 +237,20 @@ __device__ inline void AddPart(const ProductTarget& target, const int32_t* y_row
           for (int half = 0; half < 2; ++half)
             sum[m][4 * four + i][half] = before[i][m][half] + sum[m][4 * four + i][half];
     }
+    if (scaled) {
+#pragma unroll
+      for (int i = 4 * four; i < 4 * four + 4; ++i)
+#pragma unroll
+        for (int m = 0; m < kWarpTiles; ++m) sum[m][i][0] *= scale, sum[m][i][1] *= scale;
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int m = 0; m < kWarpTiles; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float total = sum[m][4 * four + i][half];
-          if (scaled) total *= scale;
-          if (has[i] && there(m, half)) y[i][m * kTileRows + 8 * half] = total;
-        }
+        for (int half = 0; half < 2; ++half)
+          if (there(i, m, half)) y[i][m * kTileRows + 8 * half] = sum[m][4 * four + i][half];
   }
-#pragma unroll
-  for (int m = 0; m < kWarpTiles; ++m)
-#pragma unroll
-    for (int i = 0; i < kWarpQuads; ++i) sum[m][i][0] = sum[m][i][1] = 0;
 }
 
 // Grid: x over groups of 64 kActWarps activation rows, so that blocks that want the same weights run at the same time; y over blocks
@@ -329,38 +304,50 @@ __global__ void __launch_bounds__(kRowsThreads, 2) RowsProductKernel(const Produ
     y_row[thread] = thread < group.count ? row : -1;
   }
   __syncthreads();  // the rows are there
-  // Where the row's last stage is not full, what follows in memory comes with it, and nobody uses it.
-  const int chunk = thread % 8, digits_to = thread / 8 * kDigitBytes + (chunk ^ Swizzle(thread / 8)) * 16;
+  // Threads 8 n ... 8 n + 7 copy the digits of row n, and of those kAtOnce apart; thread n < kRows the scales and sums of row n.
+  constexpr int kAtOnce = kRowsThreads / 8,  // a multiple of 4, so that the swizzle is the same
+      kCopies = (In::kRows + kAtOnce - 1) / kAtOnce;
+  const int chunk = thread % 8;
+  int32_t first[kCopies];
+#pragma unroll
+  for (int i = 0; i < kCopies; ++i) {
+    const int a = thread / 8 + kAtOnce * i;
+    first[i] = first_of[a < In::kRows ? a : 0];
+  }
+  const int32_t own_first = first_of[thread < In::kRows ? thread : 0];
+  const auto blocks = static_cast<int>(p.blocks);
+  const bool even = target.x_block % 2 == 0;  // what is of two blocks lies at a multiple of two
   const auto fetch_digits = [&](int stage) {
     const int buffer = stage % 2;
-    const int8_t* const digits = p.digits + (stage * kStageBlocks * 64 + chunk * 16);
-    uint8_t* const to = shared + In::kDigits + buffer * In::kDigitsBytes + digits_to;
-    constexpr int kAtOnce = kRowsThreads / 8;  // a multiple of 4, so that the swizzle is the same
+    // Where the row's last stage is not full, what follows in memory comes with it.
+    const int8_t* const digits = p.digits + (stage * kDigitBytes + chunk * 16);
+    uint8_t* const to = shared + In::kDigits + buffer * In::kDigitsBytes + thread / 8 * kDigitBytes +
+                        (chunk ^ Swizzle(thread / 8)) * 16;
 #pragma unroll
-    for (int i = 0; i < (In::kRows + kAtOnce - 1) / kAtOnce; ++i) {
-      const int a = thread / 8 + kAtOnce * i;
-      if (In::kRows % kAtOnce == 0 || a < In::kRows) {
-        const int8_t* const from = digits + int64_t{first_of[a]} * 64;
-#pragma unroll
-        for (int two = 0; two < kStageBlocks / 2; ++two)
-          CopyAsync16(to + (two * In::kRows + kAtOnce * i) * kDigitBytes, from + two * 128);
+    for (int i = 0; i < kCopies; ++i)
+      if ((i + 1) * kAtOnce <= In::kRows || thread / 8 + kAtOnce * i < In::kRows)
+        CopyAsync16(to + kAtOnce * i * kDigitBytes, digits + int64_t{first[i]} * 64);
+    if (thread >= In::kRows) return;
+    const int at = own_first + stage * kStageBlocks;
+    uint8_t* const scales = shared + In::kRowScales + buffer * In::kRowScalesBytes + thread * 8;
+    uint8_t* const sums = shared + In::kRowSums + buffer * In::kRowSumsBytes + thread * 16;
+    const bool both = (stage + 1) * kStageBlocks <= blocks;
+    if (even && both) {
+      CopyAsync8(scales, p.x_scales + at);
+      if constexpr (D::kMinima) CopyAsync16(sums, p.sums + 2 * int64_t{at});
+    } else {
+      CopyAsync4(scales, p.x_scales + at);
+      if constexpr (D::kMinima) CopyAsync8(sums, p.sums + 2 * int64_t{at});
+      if (both) {
+        CopyAsync4(scales + 4, p.x_scales + at + 1);
+        if constexpr (D::kMinima) CopyAsync8(sums + 8, p.sums + 2 * int64_t{at + 1});
+      } else {  // the second block adds nothing
+        *reinterpret_cast<float*>(scales + 4) = 0;
       }
-    }
-#pragma unroll
-    for (int i = 0; i < (In::kRows * kStageBlocks + kRowsThreads - 1) / kRowsThreads; ++i) {
-      const int item = thread + i * kRowsThreads, a = item / kStageBlocks, b = item % kStageBlocks;
-      if (In::kRows * kStageBlocks % kRowsThreads != 0 && a >= In::kRows) break;
-      const int place = (b * kActWarps + a / kRowsOfWarp) * 4 + a % 4, quad = a % kRowsOfWarp / 4;
-      const int at = first_of[a] + stage * kStageBlocks + b;
-      CopyAsync4(shared + In::kRowScales + buffer * In::kRowScalesBytes + (place * kScaleStride + quad) * 4,
-                 p.x_scales + at);
-      if constexpr (D::kMinima)
-        CopyAsync8(shared + In::kRowSums + buffer * In::kRowSumsBytes + (place * kSumStride + quad) * 8,
-                   p.sums + 2 * int64_t{at});
     }
   };
   constexpr int kStagesOfTile = D::kBlocks / kStageBlocks;
-  const int stages = static_cast<int>((p.blocks + kStageBlocks - 1) / kStageBlocks);
+  const int stages = (blocks + kStageBlocks - 1) / kStageBlocks;
   const auto decode = [&](int stage) {
     const int buffer = stage % 2, sub = stage % kStagesOfTile;
 #pragma unroll
@@ -370,7 +357,7 @@ __global__ void __launch_bounds__(kRowsThreads, 2) RowsProductKernel(const Produ
           sub, raw + i * kRowsWarps * D::kTileBytes,
           shared + In::kCodes + buffer * In::kCodesBytes + tile * In::kCodeBytes,
           reinterpret_cast<float*>(shared + In::kScale + buffer * In::kScalesBytes + tile * In::kScaleBytes),
-          p.spread, lane);
+          p.spread, blocks - stage * kStageBlocks, lane);
     }
     if (sub + 1 == kStagesOfTile && stage + 1 < stages) {
       __syncwarp();  // nobody reads the tiles any more
@@ -380,11 +367,15 @@ __global__ void __launch_bounds__(kRowsThreads, 2) RowsProductKernel(const Produ
 
   const int row_warp = warp / kActWarps, act_warp = warp % kActWarps;
   const int rows = min(group.count - act_warp * kRowsOfWarp, kRowsOfWarp);  // may be none
-  const uint8_t* const my_codes = shared + In::kCodes + row_warp * kWarpTiles * In::kCodeBytes;
-  const uint8_t* const my_scales = shared + In::kScale + row_warp * kWarpTiles * In::kScaleBytes;
-  const uint8_t* const my_digits = shared + In::kDigits + act_warp * kRowsOfWarp * kDigitBytes;
-  const int place = DigitPlace<D>(lane);
-  RowsSums sum = {};
+  const uint8_t* const my_codes = shared + In::kCodes + row_warp * kWarpTiles * In::kCodeBytes + lane * 16;
+  const uint8_t* const my_scales = shared + In::kScale + row_warp * kWarpTiles * In::kScaleBytes +
+                                   lane / 4 * (kStageBlocks * In::kScales * 4);
+  const uint8_t* const my_digits =
+      shared + In::kDigits + act_warp * kRowsOfWarp * kDigitBytes + DigitPlace(lane);
+  const uint8_t* const my_row_scales =
+      shared + In::kRowScales + (act_warp * kRowsOfWarp + lane % 4) * kStageBlocks * 4;
+  const uint8_t* const my_row_sums =
+      shared + In::kRowSums + (act_warp * kRowsOfWarp + lane % 4) * kStageBlocks * 8;
   fetch_digits(0);
   CommitCopies();
   WaitForCopies<0>();
@@ -394,37 +385,31 @@ __global__ void __launch_bounds__(kRowsThreads, 2) RowsProductKernel(const Produ
   const bool inside = (first_tile + (row_warp + 1) * kWarpTiles) * kTileRows <= target.rows;
   const auto all_stages = [&]<bool kFull>(std::bool_constant<kFull>) {
 #pragma unroll 1
-    for (int stage = 0; stage < stages; ++stage) {
-      WaitForCopies<0>();
-      __syncthreads();  // this stage is there, decoded, and nobody reads the one before it any more
-      if (stage + 1 < stages) {
-        fetch_digits(stage + 1);
-        decode(stage + 1);
-      }
-      CommitCopies();
-      const int buffer = stage % 2;
-      const int blocks = min(kStageBlocks, static_cast<int>(p.blocks) - stage * kStageBlocks);
+    for (int stage = 0; stage < stages;) {
+      const bool first_part = stage == 0;
+      const int end = min(stage + kStagesOfPart, stages);
+      RowsSums sum = {};
 #pragma unroll 1
-      for (int b = 0; b < blocks; ++b) {
-        const int of_rows = (b * kActWarps + act_warp) * 4;
-        AddRowsBlock<D, kFull>(
-            my_codes + buffer * In::kCodesBytes + b * 512,
-            reinterpret_cast<const float*>(my_scales + buffer * In::kScalesBytes) + b * 8 * In::kScales,
-            my_digits + buffer * In::kDigitsBytes + b / 2 * In::kRows * kDigitBytes + (place ^ (b % 2) << 6),
-            reinterpret_cast<const float*>(shared + In::kRowScales + buffer * In::kRowScalesBytes) +
-                of_rows * kScaleStride,
-            reinterpret_cast<const int2*>(shared + In::kRowSums + buffer * In::kRowSumsBytes) +
-                of_rows * kSumStride,
-            rows, lane, sum);
+      for (; stage < end; ++stage) {
+        WaitForCopies<0>();
+        __syncthreads();  // this stage is there, decoded, and nobody reads the one before it any more
+        if (stage + 1 < stages) {
+          fetch_digits(stage + 1);
+          decode(stage + 1);
+        }
+        CommitCopies();
+        const int buffer = stage % 2;
+        AddRowsStage<D, kFull>(my_codes + buffer * In::kCodesBytes, my_scales + buffer * In::kScalesBytes,
+                               my_digits + buffer * In::kDigitsBytes,
+                               reinterpret_cast<const float2*>(my_row_scales + buffer * In::kRowScalesBytes),
+                               reinterpret_cast<const int4*>(my_row_sums + buffer * In::kRowSumsBytes), rows,
+                               sum);
       }
-      const bool last = stage + 1 == stages;
-      if ((stage + 1) % kStagesOfPart == 0 || last) {
-        const int32_t* const of_y = y_row + act_warp * kRowsOfWarp;
-        const int tile = first_tile + row_warp * kWarpTiles;
-        inside
-            ? AddPart<true>(target, of_y, tile, group.slice, stage < kStagesOfPart, last, rows, lane, sum)
-            : AddPart<false>(target, of_y, tile, group.slice, stage < kStagesOfPart, last, rows, lane, sum);
-      }
+      const int32_t* const of_y = y_row + act_warp * kRowsOfWarp;
+      const int tile = first_tile + row_warp * kWarpTiles;
+      kFull&& inside
+          ? AddPart<true>(target, of_y, tile, group.slice, first_part, stage == stages, rows, lane, sum)
+          : AddPart<false>(target, of_y, tile, group.slice, first_part, stage == stages, rows, lane, sum);
     }
   };
   // The whole block goes one way, barriers and all.

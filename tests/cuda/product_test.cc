@@ -71,21 +71,29 @@ class Bench {
 
   // The referee is the CPU's fastest kernels instead of its definition, whose bits they have by tests/cpu: for large cases.
   void UseFastKernels() { fast_ = true; }
+  // The matrix meets columns in the middle of rows of x: so many lie before and behind them, all NaN.
+  void PutInside(int64_t before, int64_t behind) { before_ = before, behind_ = behind; }
   // y[out_rows][rows] of both; x has out_rows / per_row rows.
   void Check(int64_t out_rows, cuda::Pairs::Kind kind, int64_t per_row, bool tensor_cores) {
     SCOPED_TRACE(testing::Message() << w_.rows << " x " << w_.columns << ", " << w_.slices << " slices, "
                                     << out_rows << " rows, pairs " << static_cast<int>(kind) << ", "
                                     << per_row << (tensor_cores ? " a row, tensor cores" : " a row, plain"));
     // Rows of x that can be copied in pieces of 16 bytes, and others.
-    const int64_t x_rows = out_rows / per_row, stride = w_.columns + 3 + static_cast<int64_t>(rng_() % 2),
-                  y_stride = w_.rows + 5;
+    const int64_t x_rows = out_rows / per_row, width = before_ + w_.columns + behind_,
+                  stride = width + 3 + static_cast<int64_t>(rng_() % 2), y_stride = w_.rows + 5;
     std::vector<float> x(static_cast<size_t>(x_rows * stride));
     std::normal_distribution<float> normal;
     for (float& v : x) v = normal(rng_);
     if (x_rows > 2) {
-      for (int64_t k = 0; k < std::min<int64_t>(w_.columns, 40); ++k) x[static_cast<size_t>(stride + k)] = 0;
-      x[static_cast<size_t>(2 * stride)] = std::numeric_limits<float>::infinity();
+      for (int64_t k = 0; k < std::min<int64_t>(w_.columns, 40); ++k)
+        x[static_cast<size_t>(stride + before_ + k)] = 0;
+      x[static_cast<size_t>(2 * stride + before_)] = std::numeric_limits<float>::infinity();
     }
+    for (int64_t r = 0; r < x_rows; ++r)
+      for (int64_t k = 0; k < width; ++k)
+        if (k < before_ || k >= before_ + w_.columns)
+          x[static_cast<size_t>(r * stride + k)] = std::numeric_limits<float>::quiet_NaN();
+    const float* const met = x.data() + before_;
     std::vector<int32_t> ids(static_cast<size_t>(out_rows));
     // A third of the rows on one slice, others on any but the last: groups of many rows, of few and of none.
     const auto any = static_cast<uint64_t>(std::max(w_.slices - 1, int64_t{1}));
@@ -95,12 +103,12 @@ class Bench {
     std::vector<float> want(static_cast<size_t>(out_rows * y_stride), 7.0f), got = want;
     const cpu::How how{fast_ ? &cpu::FastestKernels() : &cpu::ScalarKernels(), nullptr, fast_};
     if (fast_ && kind == cuda::Pairs::Kind::kSame)
-      cpu::Product(how, w_, 0, x.data(), stride, out_rows, want.data(), y_stride);
+      cpu::Product(how, w_, 0, met, stride, out_rows, want.data(), y_stride);
     for (int64_t r = 0; r < out_rows && !(fast_ && kind == cuda::Pairs::Kind::kSame); ++r) {
       const int64_t slice = kind == cuda::Pairs::Kind::kSame    ? 0
                             : kind == cuda::Pairs::Kind::kHeads ? r % w_.slices
                                                                 : ids[static_cast<size_t>(r)];
-      cpu::Product(how, w_, slice, x.data() + r / per_row * stride, stride, 1, want.data() + r * y_stride,
+      cpu::Product(how, w_, slice, met + r / per_row * stride, stride, 1, want.data() + r * y_stride,
                    y_stride);
     }
     Gpu(x, stride, x_rows, ids, kind, per_row, tensor_cores, got, y_stride, out_rows);
@@ -158,10 +166,11 @@ class Bench {
                               context_->side(),
                               nullptr,
                               context_->device().compiled_major >= 9};
-    cuda::Operand operand(c, reinterpret_cast<const float*>(on_x.data()), stride, x_rows, w_.columns);
+    cuda::Operand operand(c, reinterpret_cast<const float*>(on_x.data()), stride, x_rows,
+                          before_ + w_.columns + behind_);
     const Status status =
-        operand.Times(weights_.head, reinterpret_cast<float*>(on_y.data()), y_stride,
-                      {kind, reinterpret_cast<const int32_t*>(on_ids.data()), per_row}, out_rows);
+        operand.TimesAll({{&weights_.head, reinterpret_cast<float*>(on_y.data()), y_stride, before_}},
+                         {kind, reinterpret_cast<const int32_t*>(on_ids.data()), per_row}, out_rows);
     ASSERT_TRUE(status.ok()) << status.message();
     ASSERT_TRUE(context_->Wait().ok()) << context_->Wait().message();
     ASSERT_EQ(cudaMemcpy(y.data(), on_y.data(), y.size() * sizeof(float), cudaMemcpyDeviceToHost),
@@ -170,6 +179,7 @@ class Bench {
 
   std::mt19937_64 rng_;
   bool fast_ = false;
+  int64_t before_ = 0, behind_ = 0;
   model::Matrix w_;
   std::vector<std::byte> bytes_;
   std::vector<float> scales_;
@@ -226,6 +236,15 @@ TEST_P(GpuProduct, ManyRowsHaveTheCpusBits) {
   ASSERT_NO_FATAL_FAILURE(same(1280, 130, {3100}));
   if (quant::Find(GetParam())->block_weights <= 32) {
     ASSERT_NO_FATAL_FAILURE(same(1056, 3100, {255}));
+  }
+  // Columns in the middle of x: that begin at a block of odd number, and whose last stage lacks one.
+  for (const int64_t before : {32, 64}) {
+    const int64_t columns = quant::Find(GetParam())->block_weights <= 32 ? 96 : 256;
+    Bench inside(seed + static_cast<uint64_t>(before), GetParam(), columns, 1160, 1, false);
+    inside.UseFastKernels();
+    inside.PutInside(before, 64);
+    for (const int64_t n : {512, 525})
+      ASSERT_NO_FATAL_FAILURE(inside.Check(n, cuda::Pairs::Kind::kSame, 1, true));
   }
   {
     Bench bench(seed, GetParam(), 256, 37, 48, true);
