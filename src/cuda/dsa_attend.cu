@@ -259,13 +259,14 @@ constexpr int kJoinThreads = 128;
 // Blocks (columns, head, row): parts are added in order, and the mix divided by the sum of the weights.
 __global__ void __launch_bounds__(kJoinThreads) AttendJoinKernel(const AttendArgs a) {
   LetNextLaunchBegin();
-  WaitForLaunchesBefore();
   const int64_t r = blockIdx.z, row_head = r * a.heads + blockIdx.y;
+  // The list was there before the scores' launch began, and that had ended before this one began.
+  const int parts = static_cast<int>((a.counts[r] + kPart - 1) / kPart);
+  WaitForLaunchesBefore();
   const int64_t d = int64_t{blockIdx.x} * kJoinThreads + threadIdx.x;
   if (d >= a.rank) return;
   const float* const mixes = a.mixes + row_head * a.parts * a.rank + d;
   const float* const sums = a.sums + row_head * a.parts;
-  const int parts = static_cast<int>((a.counts[r] + kPart - 1) / kPart);
   constexpr int kAhead = 20;  // parts on their way at once: all of 2,048 and a few entries
   float mix = 0, sum = 0;
   for (int p0 = 0; p0 < parts; p0 += kAhead) {

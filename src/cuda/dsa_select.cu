@@ -230,9 +230,9 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(const SelectArgs a) {
   using T = Team<kBlocks>;
   __shared__ uint32_t sums[kWarps], totals[2];  // totals: of this block, in stretches by turns
   LetNextLaunchBegin();
-  WaitForLaunchesBefore();
   const int mine = T::Mine(), thread = mine * kThreads + static_cast<int>(threadIdx.x);
   const int64_t r = blockIdx.x / kBlocks, visible = a.rows[r].position + 1, pools = visible / a.pool;
+  WaitForLaunchesBefore();
   int32_t* const out = a.selected + r * a.width;
   int64_t count = visible;
   if (pools <= a.keep) {
