@@ -59,7 +59,7 @@ uint64_t ScratchBytes(const model::HParams& hp, int64_t rows, int64_t capacity) 
   const int64_t of_x = digits(rows, d), grouped = floats(pairs + 1 + 3 * (pairs + hp.experts));
   const int64_t attend = AttendRows(hp, rows), select = GroupRows(rows, SelectBytesPerRow(hp, capacity));
   const int64_t most = std::max({
-      floats(rows * (hp.hc_mix() + d)) + digits(rows, streams),             // hc.pre, hc.fused
+      floats(rows * (hp.hc_mix() + 2 * d)) + digits(rows, streams),         // hc.pre, hc.fused, hc.moe
       of_x + floats(rows * (2 * rank + 32)) + digits(rows, 2 * rank + 32),  // kda.gates
       floats(rows * recur),                                                 // kda.recur
       2 * digits(fused, d) + digits(fused, 2 * rank + 32) +
@@ -160,6 +160,7 @@ StageFunction Canonical(plan::Stage stage) {
 StageFunction Replacement(const plan::Lever& lever) {
   if (lever.name == "hc.fused") return HcFused;
   if (lever.name == "hc.block") return HcBlock;
+  if (lever.name == "hc.moe") return HcMoe;
   if (lever.name == "moe.beside") return MoeBeside;
   if (lever.name == "kda.fused") return KdaFused;
   if (lever.name == "dsa.inputs") return DsaInputs;

@@ -169,7 +169,7 @@ Status HcFused(const StepContext& c);    // hc.pre and the norm behind it
 Status HcBlock(const StepContext& c);    // and the hc.post before them
 Status KdaFused(const StepContext& c);   // kda.qkv to kda.norm
 Status DsaInputs(const StepContext& c);  // dsa.q, dsa.kv and dsa.index
-Status MoeBeside(const StepContext& c);  // moe.route to moe.combine
+Status MoeBeside(const StepContext& c);  // moe.route to moe.shared_down
 
 // Null: no lever of the GPU's that replaces stages.
 StageFunction Replacement(const plan::Lever& lever);

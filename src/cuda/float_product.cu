@@ -54,7 +54,7 @@ __global__ void FloatDecodeKernel(const DecodeArgs p) {
 }
 
 template <class T, int kX>
-__global__ void __launch_bounds__(32 * kTurnWarps * kX)
+__global__ void __launch_bounds__(32 * kRowWarps * kX)
     FewRowsKernel(const FloatArgs p, const int block_rows, const int tile) {
   extern __shared__ __align__(16) std::byte shared[];
   LetNextLaunchBegin();

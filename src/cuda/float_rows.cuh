@@ -1,10 +1,8 @@
 // Dot16 of plain weights with a few rows (decoding), made for latency: a block has one or two weight rows and one or two activation
-// rows. All it needs is asked of memory at once and lands in shared memory; then the sums, whose order is fixed and whose every step
-// waits for the one before (256 steps of 4 clocks for 4,096 columns), meet operands that wait in registers: four warps take turns of
-// 32 steps, and while one adds up, the others fill their registers for the next turn.
+// rows. All it needs is asked of memory at once and lands in shared memory; then one warp an activation row takes the sums, whose order is
+// fixed and whose every step waits for the one before (256 steps of 4 clocks for 4,096 columns), and fetches the operands of the next 16
+// steps meanwhile.
 #pragma once
-#include <cuda_pipeline.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -17,10 +15,10 @@ namespace glint::cuda {
 
 inline constexpr int kFewRows = 8;  // of activations; more go to the kernel for many
 inline constexpr int kFewWeightRows =
-    1024;                             // beyond, bandwidth counts, and a block a pair would read x too often
-inline constexpr int kTurnWarps = 4;  // that share a sum
-inline constexpr int kTurnSteps = 32;
-inline constexpr int kTurnColumns = 16 * kTurnSteps;
+    1024;                            // beyond, bandwidth counts, and a block a pair would read x too often
+inline constexpr int kRowWarps = 4;  // of an activation row: all copy, one adds up
+inline constexpr int kStepColumns =
+    512;  // columns come in multiples of these, filled up with what changes no sum
 inline constexpr int kTileColumns = 4096;  // in shared memory at once
 inline constexpr int kRowGap = 16;  // entries between weight rows there: the two half warps meet other banks
 
@@ -44,11 +42,11 @@ inline FewRowsCut CutFewRows(const FloatArgs& p, int bytes) {
   FewRowsCut cut{};
   cut.block_rows = p.rows > 128 ? 2 : 1;  // as many blocks as there are multiprocessors or so
   cut.block_x = p.out_rows > 1 ? 2 : 1;
-  const int64_t columns = (p.columns + kTurnColumns - 1) / kTurnColumns * kTurnColumns;
+  const int64_t columns = (p.columns + kStepColumns - 1) / kStepColumns * kStepColumns;
   cut.tile = static_cast<int>(columns < kTileColumns ? columns : kTileColumns);
   cut.grid = dim3(static_cast<unsigned>((p.rows + cut.block_rows - 1) / cut.block_rows),
                   static_cast<unsigned>((p.out_rows + cut.block_x - 1) / cut.block_x));
-  cut.threads = 32 * kTurnWarps * cut.block_x;
+  cut.threads = 32 * kRowWarps * cut.block_x;
   cut.shared_bytes = cut.block_x * cut.tile * static_cast<int>(sizeof(float)) +
                      cut.block_rows * (cut.tile + kRowGap) * bytes;
   return cut;
@@ -59,23 +57,58 @@ template <class T>
 __device__ void FetchRow(T* to, const T* row, int n, int padded, T neutral) {
   constexpr int kPiece = 16 / sizeof(T);
   const bool aligned = reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  if (aligned && n == padded) {  // as nearly always
+    const int step = static_cast<int>(blockDim.x) * kPiece;
+#pragma unroll 8
+    for (int k = static_cast<int>(threadIdx.x) * kPiece; k < n; k += step) CopyAsync16(to + k, row + k);
+    return;
+  }
   for (int k = static_cast<int>(threadIdx.x) * kPiece; k < padded;
        k += static_cast<int>(blockDim.x) * kPiece) {
     if (aligned && k + kPiece <= n) {
-      __pipeline_memcpy_async(to + k, row + k, 16);
+      CopyAsync16(to + k, row + k);
       continue;
     }
     for (int i = k; i < k + kPiece; ++i) to[i] = i < n ? row[i] : neutral;
   }
 }
 
+// sum after `steps` (a multiple of 32) more of a lane's steps.
+template <class T>
+__device__ inline float AddSteps(float sum, const T* w, const float* x, int steps) {
+  constexpr int kAhead = 16;
+  struct Ahead {
+    float w[kAhead], x[kAhead];
+  } now, next;
+  const auto fetch = [&](Ahead& to, int first) {
+    first = first < steps ? first : 0;  // nothing is left: anything will do
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      to.w[i] = Weight(w, 16 * (first + i));
+      to.x[i] = x[16 * (first + i)];
+    }
+  };
+  const auto add = [&](const Ahead& a) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) sum = fmaf(a.w[i], a.x[i], sum);
+  };
+  fetch(now, 0);
+  for (int first = 0; first < steps; first += 2 * kAhead) {
+    fetch(next, first + kAhead);
+    add(now);
+    fetch(now, first + 2 * kAhead);
+    add(next);
+  }
+  return sum;
+}
+
 // The product of a block: kSame pairs, grid and shared memory as cut. Entries of y are written by threads of the block. Waits for the
 // launches before when the first weights are on their way.
 template <class T, int kX>
 __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std::byte* shared) {
-  __shared__ float handed[kX][32];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int which = warp / kTurnWarps, part = warp % kTurnWarps;
+  const int which = warp / kRowWarps;
+  const bool adds = warp % kRowWarps == 0;
   const int64_t first_o = int64_t{blockIdx.x} * block_rows, first_r = int64_t{blockIdx.y} * kX;
   const int weight_rows = static_cast<int>(p.rows - first_o < block_rows ? p.rows - first_o : block_rows);
   const int x_rows = static_cast<int>(p.out_rows - first_r < kX ? p.out_rows - first_r : kX);
@@ -86,19 +119,10 @@ __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std
   auto* const w_shared = reinterpret_cast<T*>(x_shared + kX * tile);  // [block_rows][tile + kRowGap]
   const float* const x_lane = x_shared + which * tile + lane % 16;
   const T* const w_lane = w_shared + own * (tile + kRowGap) + lane % 16;
-  if (part == 0) handed[which][lane] = 0;
-
-  float a[kTurnSteps], b[kTurnSteps];
-  const auto load = [&](int turn) {
-#pragma unroll
-    for (int i = 0; i < kTurnSteps; ++i) {
-      a[i] = Weight(w_lane, turn * kTurnColumns + 16 * i);
-      b[i] = x_lane[turn * kTurnColumns + 16 * i];
-    }
-  };
+  float sum = 0;
   for (int64_t first = 0; first < p.columns; first += tile) {
     const int n = static_cast<int>(p.columns - first < tile ? p.columns - first : tile);
-    const int turns = (n + kTurnColumns - 1) / kTurnColumns, padded = turns * kTurnColumns;
+    const int padded = (n + kStepColumns - 1) / kStepColumns * kStepColumns;
     // 0 * -0 is -0, and adding that changes no sum, not even -0.
     for (int i = 0; i < weight_rows; ++i) {
       const T* const row = reinterpret_cast<const T*>(p.data) + (first_o + i) * p.columns + first;
@@ -107,24 +131,14 @@ __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std
     if (first == 0) WaitForLaunchesBefore();
     for (int i = 0; i < x_rows; ++i)
       FetchRow(x_shared + i * tile, p.x + (first_r + i) * p.x_stride + first, n, padded, -0.0f);
-    __pipeline_commit();
-    __pipeline_wait_prior(0);
+    CommitCopies();
+    WaitForCopies<0>();
     __syncthreads();  // everybody's copies have landed
-    if (part < turns) load(part);
-    for (int turn = 0; turn < turns; ++turn) {
-      if (turn % kTurnWarps == part) {
-        float sum = handed[which][lane];
-#pragma unroll
-        for (int i = 0; i < kTurnSteps; ++i) sum = fmaf(a[i], b[i], sum);
-        handed[which][lane] = sum;
-      }
-      __syncthreads();  // the sum is handed on; after the last turn, the tile may be overwritten
-      // Not before the barrier: the others would wait for these loads.
-      if (turn % kTurnWarps == part && turn + kTurnWarps < turns) load(turn + kTurnWarps);
-    }
+    if (adds) sum = AddSteps(sum, w_lane, x_lane, padded / 16);
+    if (first + tile < p.columns) __syncthreads();  // the tile may be overwritten
   }
-  if (part != 0) return;
-  const float sum = SumLanes16(handed[which][lane]);
+  if (!adds) return;
+  sum = SumLanes16(sum);
   if (lane % 16 == 0 && lane / 16 < weight_rows && which < x_rows) {
     p.y[(first_r + which) * p.y_stride + first_o + own] = p.scales != nullptr ? sum * p.scales[0] : sum;
   }

@@ -3,6 +3,7 @@
 
 #include "cuda/async.cuh"
 #include "cuda/context.h"
+#include "cuda/hc_fused.h"
 #include "cuda/launch.h"
 
 namespace glint::cuda {
@@ -45,13 +46,9 @@ __global__ void __launch_bounds__(kThreads) HcPostKernel(const HcPostArgs a) {
 
 }  // namespace
 
-Status HcPost(const StepContext& c) {
-  const HcPostArgs args{c.Floats(plan::Slot::kStreams),
-                        c.Floats(plan::Slot::kBranch),
-                        c.Floats(plan::Slot::kPost),
-                        c.Floats(plan::Slot::kComb),
-                        c.hp.hidden,
-                        static_cast<int>(c.hp.hc_mult)};
+Status HcPostOf(const StepContext& c, const float* branch) {
+  const HcPostArgs args{c.Floats(plan::Slot::kStreams), branch,      c.Floats(plan::Slot::kPost),
+                        c.Floats(plan::Slot::kComb),    c.hp.hidden, static_cast<int>(c.hp.hc_mult)};
   const dim3 grid(static_cast<unsigned>(c.rows), Blocks(args.d, kThreads));
   if (args.n <= 4) {
     LaunchEarly(c, grid, kThreads, 0, HcPostKernel<4>, args);
@@ -60,5 +57,7 @@ Status HcPost(const StepContext& c) {
   }
   return c.Launched();
 }
+
+Status HcPost(const StepContext& c) { return HcPostOf(c, c.Floats(plan::Slot::kBranch)); }
 
 }  // namespace glint::cuda

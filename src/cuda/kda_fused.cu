@@ -12,9 +12,11 @@
 // (64 KB a block), the rows of the unfinished block, the past of the convolution and the weights travel while the products before
 // still run.
 //
-// Clocks of one row from there on (H200; 1,750 a microsecond), estimated: u and the low ranks from L2 300, convolution and SiLU 200 with
-// rounding beside it 250, gates and unit length 250, decay 180, m and o over S 560 (a chain of 128 fmas; L, P and the output gate
-// beside it), rows of before and the delta 150, norm 300: 1.3 us.
+// Where the version before this one spent its time, in microseconds of one row from there on (time stamps in the graph of a token, H200,
+// 2026-11-30): u and the low ranks from L2 0.8; convolution, SiLU and rounding 0.7; gates and unit length 1.1; decay 1.2; m and o over S
+// 1.9 (128 steps; 770 cycles of shared memory's ports; L and P beside it); rows of before and the delta 0.5; norm and rounding 1.9 (now by
+// four warps in place of one): 8.3 in all, and 7.7 more in every sixteenth row, which folds its block into S. With events around it the
+// lever took 41.7 a layer then and takes 39.7 now, 24 of them by bytes of its products.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -34,7 +36,8 @@ namespace {
 constexpr int kMostDim = 128;           // columns of a head: a thread each
 constexpr int kThreads = 3 * kMostDim;  // of q, k and v
 constexpr int kWarps = kThreads / 32, kColumnWarps = kMostDim / 32;
-constexpr int kSideWarps = kWarps - kColumnWarps;  // beside the chains over S; and those with rows of the gates
+constexpr int kSideWarps =
+    kWarps - kColumnWarps;  // beside the chains over S; and those with rows of the gates
 constexpr int kMostTaps = 4;
 constexpr int kGridRows = 16;  // of a block of the grid, at most (model::GridBlock)
 constexpr int kLowBlocks = 4;  // of 32 columns of a low rank
@@ -320,7 +323,8 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
     }
   }
   // In the end a warp has 32 columns of a row; the same ones of all its rows.
-  static_assert(kWarps % 1 == 0 && kWarps % 2 == 0 && kWarps % 3 == 0 && kWarps % 4 == 0 && kMostDim == 4 * 32);
+  static_assert(kWarps % 1 == 0 && kWarps % 2 == 0 && kWarps % 3 == 0 && kWarps % 4 == 0 &&
+                kMostDim == 4 * 32);
   const int blocks = (dim + 31) / 32, out_column = warp % blocks * 32 + lane;
   const float weight = out_column < dim ? a.o_norm[out_column] : 0.0f;
 
@@ -348,7 +352,7 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
   float beta = 0;
   if (of_beta >= 0 && of_beta < rows) beta = a.beta[(first + of_beta) * a.heads + head];
 
-  // Convolution and SiLU.
+    // Convolution and SiLU.
 #pragma unroll
   for (int n = 0; n < R; ++n) {
     if (n >= rows || !column) break;
@@ -445,7 +449,9 @@ __global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const
         float v = shared.value[of * R * pitch + row] / shared.norm[of * R + done + n];
         if (group == 1) v *= a.q_scale;
         v *= Exp(group == 2 ? -g : g);
-        (group == 0 ? shared.ke + n * pitch : group == 1 ? shared.qe + n * pitch : shared.kf + t * pitch)[j] = v;
+        (group == 0   ? shared.ke + n * pitch
+         : group == 1 ? shared.qe + n * pitch
+                      : shared.kf + t * pitch)[j] = v;
         if (group == 0 && keep) state.g[t * width + at + j] = g;
         if (group == 2 && keep) state.kf[t * width + at + j] = v;
         if (group == 1 && t == a.block - 1) shared.last[j] = Exp(g);

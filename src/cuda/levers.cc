@@ -31,12 +31,14 @@ std::vector<Lever> MakeLevers() {
     lever.across_layers = true;
     return lever;
   };
-  Lever beside = around("moe.beside",
-                        {Stage::kMoeRoute, Stage::kMoeGateUp, Stage::kMoeDown, Stage::kMoeSharedGateUp,
-                         Stage::kMoeSharedDown, Stage::kMoeCombine},
-                        {}, "the shared expert on a second stream beside the routed ones, for up to 8 rows");
+  Lever beside = around(
+      "moe.beside",
+      {Stage::kMoeRoute, Stage::kMoeGateUp, Stage::kMoeDown, Stage::kMoeSharedGateUp, Stage::kMoeSharedDown},
+      {}, "the shared expert on a second stream beside the routed ones, for up to 8 rows");
   beside.keeps_inside = true;
   return {
+      around("hc.moe", {Stage::kMoeCombine, Stage::kHcPost, Stage::kHcPre, Stage::kAttnNorm}, {},
+             "hc.block with moe.combine before it in the same launch, for up to 8 rows"),
       around("hc.block", {Stage::kHcPost, Stage::kHcPre, Stage::kFfnNorm},
              {Stage::kHcPost, Stage::kHcPre, Stage::kAttnNorm},
              "all that lies between two sublayers in one launch, for up to 8 rows"),

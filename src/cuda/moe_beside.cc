@@ -1,5 +1,5 @@
-// Lever moe.beside: a layer's experts in one step, the shared one on a second stream while the router and the routed ones run. For few
-// rows neither fills the GPU: their launches wait for memory, and for one another.
+// Lever moe.beside: a layer's experts but for their sum in one step, the shared one on a second stream while the router and the routed
+// ones run. For few rows neither fills the GPU: their launches wait for memory, and for one another.
 #include <algorithm>
 
 #include "cuda/context.h"
@@ -32,8 +32,7 @@ Status MoeBeside(const StepContext& c) {
   if (s.ok()) s = MoeGateUp(c);
   if (s.ok()) s = MoeDown(c);
   if (s.ok()) s = Check(cudaStreamWaitEvent(c.stream, c.side.joined), "returning to the stream of a pass");
-  if (!s.ok()) return s;
-  return MoeCombine(c);
+  return s;
 }
 
 }  // namespace glint::cuda

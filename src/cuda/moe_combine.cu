@@ -3,6 +3,7 @@
 
 #include "cuda/async.cuh"
 #include "cuda/context.h"
+#include "cuda/hc_fused.h"
 #include "cuda/launch.h"
 
 namespace glint::cuda {
@@ -34,16 +35,18 @@ __global__ void __launch_bounds__(kThreads) MoeCombineKernel(const MoeCombineArg
 
 }  // namespace
 
-Status MoeCombine(const StepContext& c) {
+Status MoeCombineOf(const StepContext& c, float* branch) {
   const MoeCombineArgs args{c.Floats(plan::Slot::kExpertOut),
                             c.Floats(plan::Slot::kExpertWeights),
                             c.Floats(plan::Slot::kSharedOut),
-                            c.Floats(plan::Slot::kBranch),
+                            branch,
                             c.hp.hidden,
                             static_cast<int>(c.hp.experts_used)};
   const dim3 grid(static_cast<unsigned>(c.rows), Blocks(args.d, kThreads));
   LaunchEarly(c, grid, kThreads, 0, MoeCombineKernel, args);
   return c.Launched();
 }
+
+Status MoeCombine(const StepContext& c) { return MoeCombineOf(c, c.Floats(plan::Slot::kBranch)); }
 
 }  // namespace glint::cuda
