@@ -30,8 +30,15 @@ struct Shape {
 double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
             const cuda::DeviceTables& tables, const model::Weights& weights,
             const std::vector<const model::Matrix*>& matrices, int64_t rows, bool experts) {
-  auto memory = cuda::DeviceMemory::Take(context, uint64_t{2} << 30, "the bench");
-  if (!memory.ok()) return 0;
+  const int64_t columns = matrices[0]->columns, out = matrices[0]->rows,
+                outputs = rows * out * (experts ? 2 * kUsed : 1);
+  constexpr uint64_t kOthers = uint64_t{64} << 20;  // sorted pairs, and what areas are rounded up to
+  auto memory =
+      cuda::DeviceMemory::Take(context,
+                               static_cast<uint64_t>(rows * columns + outputs) * sizeof(float) +
+                                   static_cast<uint64_t>(cuda::Digits::Bytes(rows, columns)) + kOthers,
+                               "the bench");
+  if (!memory.ok()) return fmt::print("{}\n", memory.status().message()), 0;
   cudaMemset(memory->data(), 0, memory->bytes());
   const model::HParams hp;
   const plan::Step step{};
@@ -49,7 +56,6 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal);
-  const int64_t columns = matrices[0]->columns, out = matrices[0]->rows;
   cuda::Scratch scratch(memory->data(), memory->bytes());
   const cuda::StepContext c{hp,
                             weights,
@@ -75,7 +81,7 @@ double Time(const cuda::Context& context, const cuda::DeviceWeights& on_device,
                             nullptr,
                             context.device().compiled_major >= 9};
   const float* const x = scratch.Take<float>(rows * columns);
-  float* const y = scratch.Take<float>(rows * out * 2 * kUsed);
+  float* const y = scratch.Take<float>(outputs);
   cuda::Operand operand(c, x, columns, rows, columns);
   for (size_t i = 0; i < matrices.size(); ++i) {
     const cuda::Pairs chosen{
