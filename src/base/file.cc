@@ -301,6 +301,7 @@ Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<
   file.name_ = slash == std::string::npos ? *target : target->substr(slash + 1);
   if (Status names = CheckNamesFile(*target); !names.ok()) return names;  // a link may lead anywhere
   file.may_replace_ = replace;
+  file.mode_ = mode;
   const std::string directory = slash == std::string::npos ? "." : target->substr(0, slash + 1);
   file.directory_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file.directory_ < 0) return SystemError(directory, "directory cannot be opened");
@@ -324,24 +325,43 @@ Result<AtomicFile> AtomicFile::Create(const std::string& destination, std::span<
   if (!replace && lstat(destination.c_str(), &status) == 0)
     return Status(Code::kBadInput, fmt::format("{} exists; --force replaces it", Printable(destination)));
   RemoveStale(file.directory_);
+  if (Status made = file.MakeTemporary(); !made.ok()) return made;
+  return file;
+}
+
+Status AtomicFile::MakeTemporary() {
   for (int attempt = 0; attempt < 16; ++attempt) {
     std::array<uint64_t, 2> random{};
     if (getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
       if (errno == EINTR) continue;
-      return SystemError(destination, "no random numbers for a temporary name");
+      return SystemError(destination_, "no random numbers for a temporary name");
     }
     std::string temporary =
         fmt::format("{}{:016x}{:016x}{}", kTemporaryBegin, random[0], random[1], kTemporaryEnd);
-    file.fd_ = openat(file.directory_, temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                      file.replaces_ ? file.mode_ | 0600u : mode);
-    if (file.fd_ >= 0) {
-      flock(file.fd_, LOCK_EX | LOCK_NB);  // shows that its writer lives; RemoveStale looks at it
-      file.temporary_ = std::move(temporary);
-      return file;
+    fd_ = openat(directory_, temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                 replaces_ ? mode_ | 0600u : mode_);
+    if (fd_ >= 0) {
+      flock(fd_, LOCK_EX | LOCK_NB);  // shows that its writer lives; RemoveStale looks at it
+      temporary_ = std::move(temporary);
+      return {};
     }
     if (errno != EEXIST && errno != EINTR) break;
   }
-  return SystemError(destination, "cannot create a temporary file beside it");
+  return SystemError(destination_, "cannot create a temporary file beside it");
+}
+
+void AtomicFile::SetAside() {
+  if (fd_ < 0 || size_ > 0) return;
+  close(std::exchange(fd_, -1));
+  unlinkat(directory_, temporary_.c_str(), 0);
+  temporary_.clear();
+  aside_ = true;
+}
+
+Status AtomicFile::Open() {
+  if (fd_ >= 0) return {};
+  if (std::exchange(aside_, false)) return MakeTemporary();
+  return {Code::kInternal, fmt::format("{}: not open for writing", Printable(destination_))};
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
@@ -353,6 +373,7 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(mode_, other.mode_);
   std::swap(replaces_, other.replaces_);
   std::swap(may_replace_, other.may_replace_);
+  std::swap(aside_, other.aside_);
   std::swap(destination_, other.destination_);
   std::swap(name_, other.name_);
   std::swap(temporary_, other.temporary_);
@@ -369,7 +390,7 @@ void AtomicFile::Discard() {
 }
 
 Status AtomicFile::Reserve(uint64_t bytes) {
-  if (fd_ < 0) return {Code::kInternal, fmt::format("{}: not open for writing", Printable(destination_))};
+  if (Status opened = Open(); !opened.ok()) return opened;
   if (bytes == 0 || bytes > INT64_MAX) return {};
   int result = 0;
   do {
@@ -382,14 +403,14 @@ Status AtomicFile::Reserve(uint64_t bytes) {
 }
 
 Status AtomicFile::Write(std::span<const std::byte> bytes) {
-  if (fd_ < 0) return {Code::kInternal, fmt::format("{}: not open for writing", Printable(destination_))};
+  if (Status opened = Open(); !opened.ok()) return opened;
   if (Status status = WriteAllAt(fd_, size_, bytes, destination_); !status.ok()) return status;
   size_ += bytes.size();
   return {};
 }
 
 Status AtomicFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
-  if (fd_ < 0) return {Code::kInternal, fmt::format("{}: not open for writing", Printable(destination_))};
+  if (Status opened = Open(); !opened.ok()) return opened;
   if (!Within<uint64_t>(offset, bytes.size(), size_)) {
     return {Code::kInternal, fmt::format("{}: {} bytes at offset 0x{:x} are not among the {} written",
                                          Printable(destination_), bytes.size(), offset, size_)};
@@ -398,7 +419,7 @@ Status AtomicFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 Status AtomicFile::Commit() {
-  if (fd_ < 0) return {Code::kInternal, fmt::format("{}: not open for writing", Printable(destination_))};
+  if (Status opened = Open(); !opened.ok()) return opened;
   Status status;
   // Gives back what Reserve took too much. The data must be on the disk before the name is: after a power cut
   // the name would else lead to a file of zeros.

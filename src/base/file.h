@@ -83,6 +83,9 @@ class AtomicFile {
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();
 
+  // For a file that is written at the end of long work: takes the temporary away until the first Write, so that a process killed
+  // before leaves nothing. Only before anything was written or reserved.
+  void SetAside();
   // Takes the disk space for `bytes` in all now, where the file system can: a full disk shows before the
   // work, not after.
   Status Reserve(uint64_t bytes);
@@ -96,11 +99,13 @@ class AtomicFile {
 
  private:
   AtomicFile() = default;
+  Status MakeTemporary();
+  Status Open();  // after SetAside; kInternal after Commit
   void Discard();
   int fd_ = -1, directory_ = -1;
   uint64_t size_ = 0;
-  uint32_t mode_ = 0;  // permissions of the file replaced, if any
-  bool replaces_ = false, may_replace_ = true;
+  uint32_t mode_ = 0;  // permissions of the file replaced, or of a new one before the umask
+  bool replaces_ = false, may_replace_ = true, aside_ = false;
   std::string destination_;       // as in messages
   std::string name_, temporary_;  // within the directory
 };

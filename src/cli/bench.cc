@@ -272,6 +272,7 @@ struct Output {
     auto made = AtomicFile::Create(*path, {}, 0666, replace);
     if (!made.ok()) return made.status();
     file = std::move(*made);
+    file->SetAside();
     return {};
   }
   Status Write(const std::string& text) {

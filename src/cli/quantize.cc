@@ -108,6 +108,7 @@ Result<int> Quantize(const QuantizeChoice& o, const CommandFiles& files) {
     auto file = AtomicFile::Create(*o.report, {}, 0666, o.force);
     if (!file.ok()) return file.status();
     report_file.emplace(std::move(*file));
+    report_file->SetAside();  // the run may be killed, and the next one would leave another temporary
   }
   ProgressBar bar(o.dry ? "checking" : "quantizing", Unit::kBytes);
   model::QuantizeOptions options;

@@ -160,6 +160,45 @@ TEST(AtomicFile, LeavesNothingWithoutCommit) {
   EXPECT_EQ(dir.Read("out"), "old");
 }
 
+TEST(AtomicFile, SetAsideItIsThereOnlyWhileItIsWritten) {
+  for (const bool there : {false, true}) {
+    TempDir dir;
+    if (there) {
+      dir.Write("out", "old");
+      std::filesystem::permissions(dir.Path("out"), std::filesystem::perms(0640));
+    }
+    auto file = AtomicFile::Create(dir.Path("out"), {}, 0644);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    file->SetAside();
+    EXPECT_EQ(dir.List().size(), there ? 1u : 0u);
+    AtomicFile moved = *std::move(file);
+    ASSERT_TRUE(moved.Write(Bytes("new")).ok());
+    EXPECT_EQ(dir.List().size(), there ? 2u : 1u);
+    ASSERT_TRUE(moved.Commit().ok());
+    EXPECT_EQ(dir.Read("out"), "new");
+    EXPECT_EQ(dir.List().size(), 1u);
+    EXPECT_EQ(moved.Write(Bytes("late")).code(), Code::kInternal);
+    if (there) {
+      EXPECT_EQ(std::filesystem::status(dir.Path("out")).permissions(), std::filesystem::perms(0640));
+    }
+  }
+  // Files that come in the meantime stay, as ever; without a word written there is an empty file.
+  TempDir dir;
+  auto file = AtomicFile::Create(dir.Path("out"), {}, 0666, false);
+  ASSERT_TRUE(file.ok());
+  file->SetAside();
+  dir.Write("out", "precious");
+  ASSERT_TRUE(file->Write(Bytes("new")).ok());
+  EXPECT_EQ(file->Commit().code(), Code::kBadInput);
+  EXPECT_EQ(dir.Read("out"), "precious");
+  EXPECT_EQ(dir.Read("out.new"), "new");
+  auto empty = AtomicFile::Create(dir.Path("empty"));
+  ASSERT_TRUE(empty.ok());
+  empty->SetAside();
+  ASSERT_TRUE(empty->Commit().ok());
+  EXPECT_EQ(dir.Read("empty"), "");
+}
+
 TEST(AtomicFile, UsesANewNameEachTime) {
   TempDir dir;
   auto a = AtomicFile::Create(dir.Path("out"));
