@@ -106,14 +106,14 @@ void Writer::SetBool(const std::string& key, bool value) {
   Put(key, Number(Kind::kBool, static_cast<uint8_t>(value)));
 }
 
-void Writer::SetString(const std::string& key, std::string value) {
+void Writer::SetString(const std::string& key, std::string_view value) {
   Bytes out;
   PutKind(out, Kind::kString);
   PutText(out, value);
   Put(key, std::move(out));
 }
 
-void Writer::SetStrings(const std::string& key, std::vector<std::string> values) {
+void Writer::SetStrings(const std::string& key, const std::vector<std::string>& values) {
   Bytes out;
   PutKind(out, Kind::kArray);
   PutKind(out, Kind::kString);
@@ -122,13 +122,13 @@ void Writer::SetStrings(const std::string& key, std::vector<std::string> values)
   Put(key, std::move(out));
 }
 
-void Writer::SetI32s(const std::string& key, std::vector<int32_t> values) {
+void Writer::SetI32s(const std::string& key, const std::vector<int32_t>& values) {
   Put(key, Numbers(Kind::kI32, values));
 }
-void Writer::SetU32s(const std::string& key, std::vector<uint32_t> values) {
+void Writer::SetU32s(const std::string& key, const std::vector<uint32_t>& values) {
   Put(key, Numbers(Kind::kU32, values));
 }
-void Writer::SetF32s(const std::string& key, std::vector<float> values) {
+void Writer::SetF32s(const std::string& key, const std::vector<float>& values) {
   Put(key, Numbers(Kind::kF32, values));
 }
 
@@ -238,7 +238,7 @@ Status Writer::Write(const std::string& path, std::span<const std::string> input
   if (Status s = file->Reserve(total); !s.ok()) return s;
   if (Status s = file->Write(*header); !s.ok()) return s;
   const auto stopped = [&] { return progress && !progress(file->size(), total); };
-  const Status interrupted(Code::kBadInput, "interrupted");
+  Status interrupted(Code::kBadInput, "interrupted");
   if (stopped()) return interrupted;
   for (const Pending& tensor : tensors_) {
     const uint64_t end = file->size() + tensor.bytes;

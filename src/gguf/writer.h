@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -25,11 +26,11 @@ class Writer {
   void SetU64(const std::string& key, uint64_t value);
   void SetF32(const std::string& key, float value);
   void SetBool(const std::string& key, bool value);
-  void SetString(const std::string& key, std::string value);
-  void SetStrings(const std::string& key, std::vector<std::string> values);
-  void SetI32s(const std::string& key, std::vector<int32_t> values);
-  void SetU32s(const std::string& key, std::vector<uint32_t> values);
-  void SetF32s(const std::string& key, std::vector<float> values);
+  void SetString(const std::string& key, std::string_view value);
+  void SetStrings(const std::string& key, const std::vector<std::string>& values);
+  void SetI32s(const std::string& key, const std::vector<int32_t>& values);
+  void SetU32s(const std::string& key, const std::vector<uint32_t>& values);
+  void SetF32s(const std::string& key, const std::vector<float>& values);
   void Set(const std::string& key, const Value& value);  // as read from another file
 
   // Fills exactly `bytes` of the tensor by calling `sink` any number of times; called once, during Write.

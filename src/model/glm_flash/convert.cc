@@ -132,11 +132,7 @@ class Conversion {
   // `files` and `threads` must outlive it.
   Conversion(Tensor tensor, HfTensor source, const gguf::SafeTensors& files, const quant::Format& format,
              ThreadPool& threads)
-      : tensor_(std::move(tensor)),
-        source_(std::move(source)),
-        files_(files),
-        format_(format),
-        threads_(threads) {}
+      : tensor_(tensor), source_(std::move(source)), files_(files), format_(format), threads_(threads) {}
 
   Status operator()(const gguf::Writer::Sink& sink) const {
     const int64_t columns = source_.shape.columns;
@@ -165,7 +161,7 @@ class Conversion {
         });
         if (const int64_t at = bad.load(); at < rows * columns)
           return Refuse(slice, first + at / columns, at % columns);
-        const Status s = sink(std::span(encoded).first(static_cast<size_t>(rows) * row_bytes));
+        Status s = sink(std::span(encoded).first(static_cast<size_t>(rows) * row_bytes));
         if (!s.ok()) return s;
       }
     }
