@@ -111,7 +111,15 @@ class SetRun {
     if (Status s = ReadJournal(); !s.ok()) return s;
     if (Status s = CheckRoom(); !s.ok()) return s;
     Status status = options_.dry ? DryRun() : Make();
-    if (!status.ok() && !interrupted_ && !journal_.sealed) RemoveAll();
+    if (!status.ok() && !interrupted_ && !journal_.sealed) {
+      // A disk that others fill, or their memory, is no reason to throw hours of work away.
+      if (status.code() == Code::kNoRoom && noted_) {
+        return Status(Code::kNoRoom, status.message() +
+                                         "; what is made stays, and once there is room the "
+                                         "same command goes on from there");
+      }
+      RemoveAll();
+    }
     if (!status.ok()) return status;
     Writer::SetSummary summary;
     for (const Shard& shard : shards_) {
@@ -357,6 +365,7 @@ class SetRun {
     if (!journal.ok()) return interrupted_ = true, journal.status();  // what is there is another process's
     journal_file_.emplace(std::move(*journal));
     const bool fresh = journal_.identity.empty();
+    noted_ = !journal_.done.empty();
     if (Status s = journal_file_->Resize(journal_.good_bytes); !s.ok()) return s;
     if (journal_.sealed) {
       for (const auto& [index, pieces] : journal_.done) {
@@ -466,6 +475,7 @@ class SetRun {
     const auto note = [&] {
       const std::string line = options_.remember ? options_.remember(index) : "";
       Status status = Note(fmt::format("{} {} {} {} {}", index, noted, at, Hex(hasher->Value()), line));
+      noted_ = noted_ || status.ok();
       hasher.emplace();
       noted = at;
       return status;
@@ -536,6 +546,7 @@ class SetRun {
   size_t taken_over_ = 0;
   uint64_t taken_over_bytes_ = 0;
   bool interrupted_ = false;
+  bool noted_ = false;  // the journal tells of a tensor, or a piece of one
 };
 
 Result<Writer::SetSummary> Writer::WriteSet(const std::string& path, const SetOptions& options) const {

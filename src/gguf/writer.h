@@ -80,9 +80,9 @@ class Writer {
     uint64_t taken_over_bytes = 0;  // of these, and of pieces of others
   };
   // Writes beside the destination, into NAME.part, with a journal of what is done, PATH.journal. A run that was
-  // killed, or asked to stop by `progress`, leaves them; the next with the same content produces only tensors,
-  // and pieces of long tensors, whose bytes are not there as the journal says. All files get their names at the end. Any other
-  // error removes what was begun, but never parts that are whole and lack only their names.
+  // killed, was asked to stop by `progress`, or ran out of disk or memory when something was done already, leaves them; the next with
+  // the same content produces only tensors, and pieces of long tensors, whose bytes are not there as the journal says. All files get
+  // their names at the end. Any other error removes what was begun, but never parts that are whole and lack only their names.
   Result<SetSummary> WriteSet(const std::string& path, const SetOptions& options) const;
 
  private:

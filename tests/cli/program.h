@@ -2,16 +2,21 @@
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pty.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +53,7 @@ struct Setup {
   bool no_stdin = false, no_stdout = false;  // started with the descriptor closed
   rlim_t file_bytes = RLIM_INFINITY, memory_bytes = RLIM_INFINITY,
          open_files = RLIM_INFINITY;  // ulimit -f, -v and -n
+  bool no_reserve = false;            // as on a file system that can't take disk space in advance
 };
 
 // One core means one thread unless --threads says otherwise: tests that run beside others don't wait for a core each.
@@ -83,6 +89,19 @@ void Limit(Resource resource, rlim_t most) {
   if (most != RLIM_INFINITY) setrlimit(resource, &limit);
 }
 
+// fallocate is no more, for this process and what it becomes.
+inline void TakeFallocateAway() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_fallocate, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{4, program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    _exit(126);
+}
+
 inline int CodeOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status); }
 
 }  // namespace internal
@@ -100,6 +119,7 @@ inline Outcome RunGlint(const std::vector<std::string>& arguments, const Setup& 
       const rlimit limit{setup.open_files, setup.open_files};
       setrlimit(RLIMIT_NOFILE, &limit);
     }
+    if (setup.no_reserve) internal::TakeFallocateAway();
     internal::Become(arguments, setup.environment);
   }
   close(in[0]), close(out[1]), close(err[1]);

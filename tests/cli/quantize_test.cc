@@ -163,6 +163,112 @@ TEST(Quantize, AFullDiskIsAnErrorAndLeavesNothing) {
   }
 }
 
+// Starts the command, its words thrown away but for what goes to `err`.
+pid_t Start(const std::vector<std::string>& arguments, const std::string& err = "/dev/null") {
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_WRONLY), 1), dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+    testing::internal::Become(arguments, {});
+  }
+  return child;
+}
+
+// Whether the journal has `lines` whole lines before the child ends: then the child has stopped.
+bool StopAtJournalLine(pid_t child, const TempDir& folder, int64_t lines) {
+  siginfo_t ended{};
+  while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0) {
+    if (std::filesystem::exists(folder.Path("out.gguf.journal"))) {
+      const std::string journal = folder.Read("out.gguf.journal");
+      if (std::count(journal.begin(), journal.end(), '\n') >= lines) {
+        kill(child, SIGSTOP);
+        return true;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return false;
+}
+
+// A disk that others fill: what a run may write ends in its middle. Nothing has the output's name, and the hours before are not lost.
+TEST(Quantize, ADiskThatFillsMeanwhileIsAnErrorAndTheWorkStays) {
+  const TempDir folder;
+  MakeModel(folder);
+  const std::vector<std::string> more{"--type", "iq3_xxs", "--threads", "1"};
+  ASSERT_EQ(RunGlint(Command(folder, "in.gguf", folder.Path("whole.gguf"), more)).code, 0);
+  const std::string whole = folder.Read("whole.gguf"), input = folder.Read("in.gguf");
+  const auto arguments = Command(folder, "in.gguf", folder.Path("out.gguf"), more);
+  bool filled = false;
+  for (int attempt = 0; attempt < 50 && !filled; ++attempt) {
+    const pid_t child = Start(arguments, folder.Path("err"));
+    int status = 0;
+    if (StopAtJournalLine(child, folder, 2)) {
+      const rlimit limit{whole.size() - whole.size() / 8, RLIM_INFINITY};
+      EXPECT_EQ(prlimit(child, RLIMIT_FSIZE, &limit, nullptr), 0);
+      kill(child, SIGCONT);
+    }
+    waitpid(child, &status, 0);
+    if (testing::internal::CodeOf(status) == 0) {  // it was faster
+      std::filesystem::remove(folder.Path("out.gguf"));
+      continue;
+    }
+    filled = true;
+    const std::string err = folder.Read("err");
+    EXPECT_EQ(testing::internal::CodeOf(status), 1) << err;
+    EXPECT_TRUE(Has(err, "out.gguf.part: cannot write at offset 0x") && Has(err, "goes on from there"))
+        << err;
+    EXPECT_FALSE(std::filesystem::exists(folder.Path("out.gguf")));
+    EXPECT_TRUE(folder.Read("in.gguf") == input);
+    const auto o = RunGlint(arguments);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_TRUE(Has(o.err, "were there from an earlier run")) << o.err;
+    EXPECT_TRUE(folder.Read("out.gguf") == whole);
+  }
+  EXPECT_TRUE(filled);
+  EXPECT_EQ(folder.List().size(), 4u) << "something was left behind";
+}
+
+// The report's temporary is there only while the report is written: each kill would leave another.
+TEST(Quantize, AKillLeavesNothingOfTheReport) {
+  const TempDir folder;
+  MakeModel(folder);
+  const auto arguments =
+      Command(folder, "in.gguf", folder.Path("out.gguf"),
+              {"--type", "iq3_xxs", "--threads", "1", "--report", folder.Path("report.json")});
+  bool killed = false;
+  for (int attempt = 0; attempt < 50 && !killed; ++attempt) {
+    const pid_t child = Start(arguments);
+    killed = StopAtJournalLine(child, folder, 2) && std::filesystem::exists(folder.Path("out.gguf.part"));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    if (killed) continue;
+    for (const char* name : {"out.gguf", "report.json"}) std::filesystem::remove(folder.Path(name));
+  }
+  ASSERT_TRUE(killed);
+  for (const std::string& name : folder.List()) EXPECT_FALSE(name.starts_with(".glint-")) << name;
+  const auto o = RunGlint(arguments);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(Has(folder.Read("report.json"), "\"relative_rms_error\""));
+  EXPECT_EQ(folder.List().size(), 3u) << "something was left behind";
+}
+
+TEST(Imatrix, AFullDiskIsAnErrorAndLeavesNothing) {
+  const TempDir folder;
+  MakeModel(folder);
+  for (const bool reserves : {true, false}) {
+    SCOPED_TRACE(reserves);
+    const auto o = RunGlint({"imatrix", "-m", folder.Path("in.gguf"), "--ids", "1,2,3,4", "--ctx", "4", "-o",
+                             folder.Path("out.gguf")},
+                            {.file_bytes = 4096, .no_reserve = !reserves});
+    EXPECT_EQ(o.code, 1);
+    // Whether taking space in advance is held to the limit depends on the file system.
+    EXPECT_TRUE(Has(o.err, "out.gguf: cannot write at offset 0x") ||
+                (reserves && Has(o.err, "out.gguf: no room for")))
+        << o.err;
+    EXPECT_EQ(folder.List().size(), 1u) << o.err;
+  }
+}
+
 TEST(Quantize, LeavesFilesOfOthersAlone) {
   const TempDir folder;
   MakeModel(folder);
