@@ -62,6 +62,11 @@ Status SessionImpl::Usable() const {
           "memory ran out inside an earlier pass, and the state with it; rewind to a checkpoint, or reset"};
 }
 
+Status SessionImpl::CheckTokens(std::span<const int32_t> ids) const {
+  if (Status status = CheckIds(ids, model->data.hparams.vocab_size); !status.ok()) return status;
+  return CheckRoom(state->position(), ids.size(), state->capacity());
+}
+
 Status SessionImpl::Keep(Status status) {
   if (status.code() == Code::kDevice && failed.ok()) {
     failed = {Code::kDevice, "the session ended when the device failed: " + status.message()};

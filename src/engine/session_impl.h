@@ -39,6 +39,9 @@ struct SessionImpl {
   // For instruments: where set, passes are timed step by step, and it is told when each ran and the seconds of the whole pass.
   std::function<void(std::vector<plan::StepTime> times, double whole)> timer;
 
+  // What Append refuses before it begins: kBadInput for ids out of range, kNoRoom for more than there is room for.
+  Status CheckTokens(std::span<const int32_t> ids) const;
+
   // One pass over rows that continue the sequence; the arguments are those of plan::Batch, already checked.
   // best: null, or the greedy choice for each of those rows; logits may then be null.
   Status Pass(plan::Pass pass, std::span<const int32_t> tokens, const float* hidden_in, LogitRows which,

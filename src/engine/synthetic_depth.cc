@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/no_room.h"
 #include "engine/session_impl.h"
 
 namespace glint::engine {
@@ -60,10 +61,39 @@ class Repeater {
   std::vector<float> rows_;
 };
 
+// Reads up to `from` and makes up the rest up to `depth`. An error may leave anything behind, which the caller's mark sets right.
+Status Fill(Session& session, std::span<const int32_t> tokens, int64_t from, int64_t depth,
+            const Progress& progress) try {
+  SessionImpl& impl = session.impl();
+  const auto to_read = tokens.first(static_cast<size_t>(from - session.position()));
+  const auto total = static_cast<uint64_t>(tokens.size());
+  bool stopped = false;
+  Status status = session.Append(to_read, LogitRows::kNone, {}, [&](uint64_t done, uint64_t) {
+    stopped = progress && !progress(done, total);
+    return !stopped;
+  });
+  if (!status.ok()) return status;
+  if (stopped) return {Code::kBadInput, "interrupted"};
+
+  Repeater repeater(impl, from, depth);
+  const auto parts = impl.state->Parts(depth, 0);
+  const std::lock_guard lock(impl.model->mutex);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (status = repeater.Fill(parts[i]); !status.ok()) return impl.Keep(status);
+    const uint64_t done = to_read.size() + (total - to_read.size()) * (i + 1) / parts.size();
+    if (progress && !progress(done, total)) return {Code::kBadInput, "interrupted"};
+  }
+  impl.tokens.insert(impl.tokens.end(), tokens.begin() + static_cast<std::ptrdiff_t>(to_read.size()),
+                     tokens.end());
+  return impl.Keep(impl.state->Place(depth, 0));
+} catch (...) {
+  return NoRoomOrRethrow();
+}
+
 }  // namespace
 
 Status AppendSynthetically(Session& session, std::span<const int32_t> tokens, int64_t real,
-                           const Progress& progress) {
+                           const Progress& progress) try {
   SessionImpl& impl = session.impl();
   const auto& hp = impl.model->data.hparams;
   const int64_t block = hp.block, least = 2 * std::max(block, hp.index_kpool), start = session.position(),
@@ -78,26 +108,19 @@ Status AppendSynthetically(Session& session, std::span<const int32_t> tokens, in
   if (depth <= from) return session.Append(tokens, LogitRows::kNone, {}, progress);
   if (!impl.checkpoints.empty() || impl.state->mtp_position() > 0)
     return {Code::kBadInput, "a context is made up for sessions without checkpoints and MTP block only"};
-  const auto to_read = tokens.first(static_cast<size_t>(from - start));
-  const auto total = static_cast<uint64_t>(tokens.size());
-  bool stopped = false;
-  Status status = session.Append(to_read, LogitRows::kNone, {}, [&](uint64_t done, uint64_t) {
-    stopped = progress && !progress(done, total);
-    return !stopped;
-  });
-  if (!status.ok()) return status;
-  if (stopped || session.position() != from) return {Code::kBadInput, "interrupted"};
-
-  Repeater repeater(impl, from, depth);
-  const auto parts = impl.state->Parts(depth, 0);
-  const std::lock_guard lock(impl.model->mutex);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (status = repeater.Fill(parts[i]); !status.ok()) return status;
-    const uint64_t done = to_read.size() + (total - to_read.size()) * (i + 1) / parts.size();
-    if (progress && !progress(done, total)) return {Code::kBadInput, "interrupted"};
-  }
-  impl.tokens.insert(impl.tokens.end(), tokens.begin() + (from - start), tokens.end());
-  return impl.state->Place(depth, 0);
+  if (Status status = impl.Usable(); !status.ok()) return status;
+  if (Status status = impl.CheckTokens(tokens); !status.ok()) return status;
+  // Brings back what reading and writing change.
+  const auto before = impl.state->Mark();
+  if (!before.ok()) return impl.Keep(before.status());
+  Status status = Fill(session, tokens, from, depth, progress);
+  if (status.ok() || !impl.failed.ok()) return status;
+  if (Status back = impl.state->Return(**before); !back.ok()) return impl.Keep(back);
+  impl.lost = false;
+  impl.tokens.resize(static_cast<size_t>(start));
+  return status;
+} catch (...) {
+  return NoRoomOrRethrow();
 }
 
 std::string DescribeSynthetic(int64_t real) { return fmt::format(", made up from about {}", real); }
