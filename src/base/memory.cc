@@ -1,6 +1,8 @@
 #include "base/memory.h"
 
 #include <fmt/core.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -73,12 +75,22 @@ uint64_t ControlGroups() {
   return room;
 }
 
+uint64_t AddressSpace() {
+  rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnknown;
+  const uint64_t pages = Number("/proc/self/statm");  // its first number: the size of all mappings
+  if (pages == kUnknown) return kUnknown;
+  return Less(limit.rlim_cur, pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+}
+
 }  // namespace
 
 MemoryRoom AvailableMemory() {
   const uint64_t kilobytes = Field("/proc/meminfo", "MemAvailable:");
   const uint64_t machine = kilobytes == kUnknown ? kUnknown : kilobytes * 1024;
   const uint64_t groups = ControlGroups();
+  const uint64_t addresses = AddressSpace();
+  if (addresses < std::min(machine, groups)) return {addresses, "the limit on address space (ulimit -v)"};
   if (groups < machine) return {groups, "the control group's limit"};
   return {machine, "the machine's available memory"};
 }

@@ -56,9 +56,7 @@ class Meter {
       const double done = pass();
       rates.push_back(done / (Seconds() - start));
       ++done_;
-      if (progress_ && !progress_(done_, static_cast<uint64_t>(options_.passes) * kKinds)) {
-        return {Code::kBadInput, "interrupted"};
-      }
+      if (progress_ && !progress_(done_, Total())) return Interrupted();
     }
     std::sort(rates.begin(), rates.end());
     *rate = {rates.back(), rates[rates.size() / 2]};
@@ -66,15 +64,20 @@ class Meter {
   }
 
   Status Read(uint64_t bytes, plan::Rate* rate) {
-    auto pages = Pages::Reserve(bytes);
+    auto pages = Pages::Reserve(bytes, "measuring the read bandwidth");
     if (!pages.ok()) return pages.status();
     std::byte* const data = pages->data();
     const size_t pieces = bytes / kReadPiece;
     // Large pages where they can be had: a ceiling should not be one of the page tables.
     madvise(data, bytes, MADV_HUGEPAGE);
-    pool_.ParallelFor(pieces, 1, [&](size_t begin, size_t end, int) {
-      std::memset(data + begin * kReadPiece, 0x5a, (end - begin) * kReadPiece);
-    });
+    // A few pieces at a time, since taking a gigabyte from the system may last.
+    constexpr size_t kAtATime = 64;
+    for (size_t first = 0; first < pieces; first += kAtATime) {
+      if (progress_ && !progress_(0, Total())) return Interrupted();
+      pool_.ParallelFor(std::min(kAtATime, pieces - first), 1, [&](size_t begin, size_t end, int) {
+        std::memset(data + (first + begin) * kReadPiece, 0x5a, (end - begin) * kReadPiece);
+      });
+    }
     return Measure(
         [&] {
           pool_.ParallelFor(pieces, 1, [&](size_t begin, size_t end, int) {
@@ -106,6 +109,9 @@ class Meter {
   }
 
  private:
+  uint64_t Total() const { return static_cast<uint64_t>(options_.passes) * kKinds; }
+  static Status Interrupted() { return {Code::kBadInput, "interrupted"}; }
+
   ThreadPool& pool_;
   const Progress& progress_;
   const LimitOptions& options_;

@@ -49,22 +49,21 @@ class HostMemory final : public plan::StateMemory {
 
 }  // namespace
 
-Result<Pages> Pages::Reserve(uint64_t bytes) {
+Result<Pages> Pages::Reserve(uint64_t bytes, const char* purpose) {
   Pages pages;
   if (bytes == 0) return pages;
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return Status(Code::kNoRoom,
-                  fmt::format("the system refused {} bytes for the state of a sequence", bytes));
+    return Status(Code::kNoRoom, fmt::format("the system refused {} bytes for {}", bytes, purpose));
   }
   pages.data_ = static_cast<std::byte*>(data);
   pages.bytes_ = bytes;
   return pages;
 }
 
-Result<Pages> Pages::ReserveLarge(uint64_t bytes) {
-  auto pages = Reserve(bytes);
+Result<Pages> Pages::ReserveLarge(uint64_t bytes, const char* purpose) {
+  auto pages = Reserve(bytes, purpose);
 #ifdef MADV_HUGEPAGE
   if (pages.ok() && bytes > 0)
     (void)madvise(pages->data_, bytes, MADV_HUGEPAGE);  // a wish: refused, all is as before

@@ -11,9 +11,10 @@ namespace glint::cpu {
 // Zeroed pages from the system that cost nothing until they are touched.
 class Pages {
  public:
-  static Result<Pages> Reserve(uint64_t bytes);
+  // kNoRoom; `purpose` ends the message.
+  static Result<Pages> Reserve(uint64_t bytes, const char* purpose = "the state of a sequence");
   // All of it will be used soon: asks the system for large pages, since rows of activations lie many small pages apart.
-  static Result<Pages> ReserveLarge(uint64_t bytes);
+  static Result<Pages> ReserveLarge(uint64_t bytes, const char* purpose = "the buffers of a pass");
   Pages() = default;
   Pages(Pages&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
