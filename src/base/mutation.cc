@@ -50,7 +50,8 @@ constexpr std::array<std::string_view, static_cast<size_t>(Mutation::kCount)> kN
     "life_one_step_short",
     "logits_of_the_row_before",
     "mtp_row_survives_a_rewind",
-    "greedy_tie_to_the_higher"};
+    "greedy_tie_to_the_higher",
+    "best_of_a_later_block"};
 static_assert(!kNames.back().empty(), "a name for each");
 
 Mutation FromEnvironment() {

@@ -57,6 +57,7 @@ enum class Mutation : uint8_t {
   kLogitsOfTheRowBefore,
   kMtpRowSurvivesARewind,
   kGreedyTieToTheHigher,
+  kBestOfALaterBlock,
   kCount
 };
 

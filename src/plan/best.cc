@@ -4,6 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "base/mutation.h"
+
 namespace glint::plan {
 namespace {
 
@@ -29,7 +31,8 @@ int32_t BestId(std::span<const float> logits) {
   size_t block = 0;  // the first that holds it
   for (size_t i = 0; i < logits.size(); i += kBlock) {
     const float here = Highest(logits.subspan(i, std::min(kBlock, logits.size() - i)));
-    if (here > highest) highest = here, block = i;
+    const bool later = Mutated(Mutation::kBestOfALaterBlock) && here == highest && here > kLowest;
+    if (here > highest || later) highest = here, block = i;
   }
   if (highest == kLowest) return -1;
   const auto first = logits.begin() + static_cast<std::ptrdiff_t>(block);

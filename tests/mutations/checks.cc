@@ -16,6 +16,7 @@
 #include "engine/verify.h"
 #include "glint/sampler.h"
 #include "glint/session.h"
+#include "plan/best.h"
 #include "quant/format.h"
 #include "tests/engine/reference.h"
 
@@ -397,6 +398,9 @@ std::string CheckTies() {
   const std::vector<float> logits{1, 4, 2, 4, 4, 0};
   const auto id = sampler->Sample(logits);
   if (!id.ok() || *id != 1) return "greedy: equal logits, not the lowest id";
+  std::vector<float> many(5000, -1);
+  many[700] = many[701] = many[1700] = many[4999] = 3;
+  if (plan::BestId(many) != 700) return "best: equal logits, not the lowest id";
   return "";
 }
 
