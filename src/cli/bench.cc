@@ -111,11 +111,14 @@ using LoadSeconds = std::vector<double>;
 
 // Opens and closes the model as often as it says; the last one stays open.
 Result<Model> OpenTimed(const ModelChoice& choice, int64_t times, LoadSeconds& seconds) {
+  ProgressBar bar("opening", Unit::kPart);
   for (;;) {
     const auto start = std::chrono::steady_clock::now();
-    auto model = choice.Open();
+    auto model = choice.Open(false, seconds.empty());
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (!model.ok() || static_cast<int64_t>(seconds.size()) >= times) return model;
+    if (Interrupted()) return Status(Code::kBadInput, "interrupted");
+    bar.Update(seconds.size(), static_cast<uint64_t>(times));
   }
 }
 

@@ -87,11 +87,20 @@ std::string LimitsLine(const BenchArmFacts& arm) {
   return line;
 }
 
-// Every time, since the first reads the file and starts the device; the best one's speed.
+// Every time, since the first reads the file and starts the device; the best one's speed. Of many the first, and how the others lie:
+// each is in the JSON.
 std::string LoadLine(const BenchArmFacts& arm, bool named) {
+  constexpr size_t kMostShown = 8;
   std::string times;
-  for (const double seconds : arm.load_seconds)
-    times += fmt::format("{}{:.3g}", times.empty() ? "" : ", ", seconds);
+  if (arm.load_seconds.size() <= kMostShown) {
+    for (const double seconds : arm.load_seconds)
+      times += fmt::format("{}{:.3g}", times.empty() ? "" : ", ", seconds);
+  } else {
+    std::vector<double> later(arm.load_seconds.begin() + 1, arm.load_seconds.end());
+    std::sort(later.begin(), later.end());
+    times = fmt::format("{:.3g}, then {} times in {:.3g} (median; {:.3g} to {:.3g})", arm.load_seconds[0],
+                        Grouped(later.size()), later[later.size() / 2], later.front(), later.back());
+  }
   const double best = *std::min_element(arm.load_seconds.begin(), arm.load_seconds.end());
   std::string line = fmt::format("{}opened in {} s", named ? Printable(arm.name) + ": " : "", times);
   if (arm.load_bytes > 0) {
@@ -282,16 +291,16 @@ std::string CsvLine(const std::vector<std::string>& fields) {
 }  // namespace
 
 std::string BenchCsv(const BenchReport& r) {
-  std::string out = CsvLine({"arm",          "phase",     "depth",
-                             "warmup",       "block",     "position",
-                             "tokens",       "seconds",   "tokens_per_second",
-                             "flags",        "source",    "model",
-                             "fingerprint",  "threads",   "chunk",
-                             "slow",         "levers",    "context",
-                             "date",         "glint",     "commit",
-                             "compiler",     "processor", "cores",
-                             "memory_bytes", "system",    "kernel",
-                             "gpus",         "complete"});
+  std::string out = CsvLine({"arm",         "phase",        "depth",
+                             "warmup",      "block",        "position",
+                             "tokens",      "seconds",      "tokens_per_second",
+                             "flags",       "source",       "model",
+                             "fingerprint", "device",       "threads",
+                             "chunk",       "slow",         "levers",
+                             "context",     "date",         "glint",
+                             "commit",      "compiler",     "processor",
+                             "cores",       "memory_bytes", "system",
+                             "kernel",      "gpus",         "complete"});
   for (const engine::BenchSample& s : r.run.samples) {
     const BenchArmFacts& arm = ArmOf(r, s.arm);
     const int64_t tokens = r.settings.Tokens(s.phase);
@@ -309,6 +318,7 @@ std::string BenchCsv(const BenchReport& r) {
                     arm.source,
                     arm.model,
                     arm.fingerprint,
+                    arm.device,
                     fmt::format("{}", arm.threads),
                     fmt::format("{}", arm.chunk),
                     fmt::format("{}", arm.slow),

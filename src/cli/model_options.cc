@@ -109,7 +109,7 @@ Status ModelChoice::CheckCpuOnly(std::string_view command) const {
           fmt::format("{} knows the CPU only: leave --device out, or say --device cpu", command)};
 }
 
-Result<Model> ModelChoice::Open(bool mtp_if_any) const {
+Result<Model> ModelChoice::Open(bool mtp_if_any, bool notes) const {
   ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
   ModelOptions options = Settings();
   options.mtp_if_any = mtp_if_any;
@@ -118,7 +118,7 @@ Result<Model> ModelChoice::Open(bool mtp_if_any) const {
   if (!where.ok()) return where.status();
   auto model = synthetic ? Model::Synthetic(*where, options) : Model::Open(*where, options);
   bar.Finish();
-  if (model.ok()) {
+  if (model.ok() && notes) {
     for (const std::string& note : model->impl()->data.notes) {
       PrintError(fmt::format("note: {}: {}\n", TerminalText(*where), TerminalText(note)));
     }

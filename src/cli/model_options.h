@@ -27,8 +27,9 @@ struct ModelChoice {
   ModelOptions Settings() const;
   // kUnsupported if a GPU was asked for, naming the command that has none.
   Status CheckCpuOnly(std::string_view command) const;
-  // With a progress bar. Errors begin with the path. mtp_if_any: with the MTP block, if the model has one.
-  Result<Model> Open(bool mtp_if_any = false) const;
+  // With a progress bar. Errors begin with the path. mtp_if_any: with the MTP block, if the model has one. notes: what is worth knowing
+  // of the model goes to stderr.
+  Result<Model> Open(bool mtp_if_any = false, bool notes = true) const;
 };
 
 // "a,b" and "c" given separately -> a, b, c.

@@ -130,6 +130,18 @@ TEST(BenchReport, LoadsAreShownWithTheSpeedOfTheBest) {
   EXPECT_EQ(load.Find("seconds")->items().size(), 3u);
 }
 
+TEST(BenchReport, ManyLoadsDoNotMakeALongLine) {
+  BenchReport r = Report();
+  r.arms[0].load_seconds = {2};
+  for (int i = 0; i < 2001; ++i) r.arms[0].load_seconds.push_back(0.001 * ((i * 7) % 2001 + 100));
+  EXPECT_NE(BenchTable(r).find("\nbase: opened in 2, then 2,001 times in 1.1 (median; 0.1 to 2.1) s\n"),
+            std::string::npos)
+      << BenchTable(r);
+  const auto json = ParseJson(BenchJson(r), "report");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(json->Find("arms")->items()[0].Find("load")->Find("seconds")->items().size(), 2002u);
+}
+
 // 100 tokens/s of 100 MB each, then 200 MB each, where a plain read reaches 25 GB/s.
 TEST(BenchReport, DecodeIsComparedWithTheRead) {
   BenchReport r = Report();
@@ -232,7 +244,8 @@ std::vector<std::vector<std::string>> ReadCsv(const std::string& text) {
 }
 
 TEST(BenchReport, TheCsvHoldsEverySample) {
-  const BenchReport r = Report();
+  BenchReport r = Report();
+  r.arms[1].device = "cuda:0";
   const auto lines = ReadCsv(BenchCsv(r));
   ASSERT_EQ(lines.size(), r.run.samples.size() + 1);
   const auto column = [&](const std::string& name) {
@@ -248,6 +261,8 @@ TEST(BenchReport, TheCsvHoldsEverySample) {
     EXPECT_EQ(std::stod(lines[i][column("seconds")]), s.seconds);
     EXPECT_EQ(lines[i][column("processor")], r.machine.processor);
     EXPECT_EQ(lines[i][column("fingerprint")], r.arms[0].fingerprint);
+    ASSERT_LT(column("device"), lines[0].size());
+    EXPECT_EQ(lines[i][column("device")], r.arms[static_cast<size_t>(s.arm)].device);
     EXPECT_EQ(lines[i][column("gpus")], "GPU one; GPU two");
     EXPECT_EQ(lines[i][column("levers")], s.phase == BenchPhase::kPrefill ? "three" : "one two");
     EXPECT_EQ(lines[i][column("commit")], "abcdef123456");
