@@ -128,6 +128,7 @@ TEST(Decode, EqualsTheReferencePackage) {
   if (std::string_view(GLINT_PYTHON).empty()) GTEST_SKIP() << "GLINT_PYTHON is not set: no reference package";
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
+  std::printf("%zu blocks of each format, seed %llu\n", kBlocks, static_cast<unsigned long long>(seed));
   std::mt19937_64 rng(seed);
   const ScratchFolder scratch(seed);
   const std::filesystem::path& folder = scratch.path;
