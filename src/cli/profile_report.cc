@@ -194,13 +194,15 @@ std::string PhaseTables(const PhaseProfile& phase, double bandwidth) {
   add({"(of the pass, in no step)", "", "", Time(p.rest), Percent(Over(p.rest, total))});
   add({phase.rows == 1 ? "(outside: sampling, ...)" : "(outside the pass)", "", "", Time(p.outside),
        Percent(Over(p.outside, total))});
+  if (p.clock > 0) add({"(timing the steps)", "", "", Time(p.clock), Percent(Over(p.clock, total))});
   const double bytes = p.bytes.total();
   add({"all", "", fmt::format("{}", phase.plan->steps.size()), Time(total), "100.0 %", SpreadText(p.total),
        BytesText(bytes), GigabytesASecond(bytes, total), OfRead(bytes, total, bandwidth)});
   text += table.Text();
-  text += fmt::format("with nobody timing the steps: {} (quartiles {} to {}); all rows add up to {} of it\n",
-                      Time(p.untimed.median), Time(p.untimed.low), Time(p.untimed.high),
-                      Percent(Over(total, p.untimed.median)));
+  text +=
+      fmt::format("with nobody timing the steps: {} (quartiles {} to {}); all rows{} add up to {} of it\n",
+                  Time(p.untimed.median), Time(p.untimed.low), Time(p.untimed.high),
+                  p.clock > 0 ? " but the timing's" : "", Percent(Over(p.undisturbed(), p.untimed.median)));
   if (!phase.ablated.empty()) text += "\n" + PriceTable(phase, phase.ablated, false, bandwidth);
   if (!phase.repeated.empty()) text += "\n" + PriceTable(phase, phase.repeated, true, bandwidth);
   return text;
@@ -281,7 +283,8 @@ void WritePhase(JsonWriter& json, const PhaseProfile& phase, double bandwidth) {
   WriteQuartiles(json, "seconds", p.total);
   WriteQuartiles(json, "untimed_seconds", p.untimed);
   json.Member("seconds_in_steps", p.seconds_in_steps()).Member("seconds_in_no_step", p.rest);
-  json.Member("seconds_outside", p.outside);
+  json.Member("seconds_outside", p.outside).Member("seconds_timing", p.clock);
+  json.Member("share_of_untimed", Over(p.undisturbed(), p.untimed.median));
   WriteTraffic(json, p.bytes, p.total.median, bandwidth);
   json.Key("rows_by_stage").BeginArray();
   for (const ProfileRow& row : p.rows) {

@@ -90,6 +90,8 @@ using Observer = std::function<void(const StepView&)>;
 // When a step ran, in seconds by the device's own clock; start counts from the beginning of the pass.
 struct StepTime {
   double start = 0, seconds = 0;
+  double clock =
+      0;  // right behind it: what reading the clock took, as far as the device knows that; no part of `seconds`
 };
 
 // A pass carried out step by step, for instruments. Its buffers are its own, laid out as its plan says, so several may be in

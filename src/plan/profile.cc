@@ -98,7 +98,12 @@ Profile MakeProfile(const ProfileInput& input) {
       Typical(repetitions, passes, [&](size_t r, size_t p) { return input.timed[r][p].whole; });
   profile.outside =
       Typical(repetitions, passes, [&](size_t r, size_t p) { return input.timed[r][p].outside; }).median;
-  profile.rest = whole.median - in_steps;
+  profile.clock = Typical(repetitions, passes, [&](size_t r, size_t p) {
+                    double sum = 0;
+                    for (const StepTime& step : input.timed[r][p].steps) sum += step.clock;
+                    return sum;
+                  }).median;
+  profile.rest = whole.median - in_steps - profile.clock;
   profile.total = Typical(repetitions, passes, [&](size_t r, size_t p) {
     return input.timed[r][p].whole + input.timed[r][p].outside;
   });

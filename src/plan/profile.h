@@ -48,15 +48,17 @@ struct ProfileRow {
   StepBytes bytes;    // a pass
 };
 
-// All a pass, and typical; medians add up: rows + rest + outside = total.
+// All a pass, and typical; medians add up: rows + rest + outside + clock = total.
 struct Profile {
   std::vector<ProfileRow> rows;  // in the order of the stages
   double rest = 0;               // of the pass, in no step
   double outside = 0;            // of the pass
+  double clock = 0;              // what timing the steps took, as far as the device knows (StepTime)
   Quartiles total;
-  Quartiles untimed;  // with nobody timing steps: what timing costs, and whether the sum can be believed
+  Quartiles untimed;  // with nobody timing steps: whether the sum can be believed
   StepBytes bytes;
-  double seconds_in_steps() const { return total.median - rest - outside; }
+  double seconds_in_steps() const { return undisturbed() - rest - outside; }
+  double undisturbed() const { return total.median - clock; }  // to be compared with `untimed`
 };
 
 Profile MakeProfile(const ProfileInput& input);

@@ -29,7 +29,7 @@ TEST(ProfileCommand, PrintsATableThatAddsUpInBothPhases) {
   EXPECT_TRUE(Has(o.out, "\nprefill: a pass of 12 tokens from depth 20: "));
   EXPECT_TRUE(Has(o.out, "\ndecode: 2 tokens from depth 20: "));
   for (const char* row : {"\nkda.recur ", "\nhead.logits ", "\n(of the pass, in no step) ",
-                          "\n(outside: sampling, ...) ", "\nall "})
+                          "\n(outside: sampling, ...) ", "\n(timing the steps) ", "\nall "})
     EXPECT_TRUE(Has(o.out, row)) << row;
   EXPECT_TRUE(Has(o.out, "kda.block"));  // the lever that served a prompt's recurrence
   EXPECT_TRUE(Has(o.out, "100.0 %"));
@@ -50,7 +50,9 @@ TEST(ProfileCommand, JsonRowsAddUpToTheTotal) {
       return object.at(key).to_number<double>();
     };
     const double total = number(phase.at("seconds").as_object(), "median");
-    double sum = number(phase, "seconds_in_no_step") + number(phase, "seconds_outside"), shares = 0;
+    double sum = number(phase, "seconds_in_no_step") + number(phase, "seconds_outside") +
+                 number(phase, "seconds_timing");
+    double shares = 0;
     bool layers = false;
     for (const auto& row : phase.at("rows_by_stage").as_array()) {
       const auto& r = row.as_object();
@@ -60,6 +62,9 @@ TEST(ProfileCommand, JsonRowsAddUpToTheTotal) {
       EXPECT_TRUE(r.at("share_of_read").is_null());
     }
     EXPECT_NEAR(sum, total, 1e-6 * total);
+    const double untimed = number(phase.at("untimed_seconds").as_object(), "median");
+    EXPECT_NEAR(number(phase, "share_of_untimed") * untimed, total - number(phase, "seconds_timing"),
+                1e-6 * total);
     EXPECT_LE(shares, 1 + 1e-9);
     EXPECT_TRUE(layers);
     const auto& repeat = phase.at("repeat").as_array();

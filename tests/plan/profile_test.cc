@@ -25,13 +25,13 @@ class ProfileOfInventedTimes : public testing::Test {
     plan_ = std::move(*plan);
   }
 
-  // Every step takes `step`, `gap` lies between them, and `outside` around the pass.
-  PassTimes Times(double step, double gap, double outside) const {
+  // Every step takes `step` and `clock` to be timed, `gap` lies between them, and `outside` around the pass.
+  PassTimes Times(double step, double gap, double outside, double clock = 0) const {
     PassTimes times;
     double now = gap;
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
-      times.steps.push_back({now, step});
-      now += step + gap;
+      times.steps.push_back({now, step, clock});
+      now += step + clock + gap;
     }
     times.whole = now;
     times.outside = outside;
@@ -82,6 +82,20 @@ TEST_F(ProfileOfInventedTimes, RowsAndRestAddUpToTheTotal) {
   }));
 }
 
+// What timing takes is a row of its own: no step's, not the rest's, and not in what is compared with runs that nobody times.
+TEST_F(ProfileOfInventedTimes, TheClockIsARowOfItsOwn) {
+  const auto steps = static_cast<double>(plan_.steps.size());
+  const Profile with = Make({{Times(2, 0.5, 3, 0.25)}}), without = Make({{Times(2, 0.5, 3)}});
+  EXPECT_DOUBLE_EQ(with.clock, 0.25 * steps);
+  EXPECT_DOUBLE_EQ(with.undisturbed(), without.total.median);
+  EXPECT_DOUBLE_EQ(with.seconds_in_steps(), without.seconds_in_steps());
+  EXPECT_DOUBLE_EQ(with.rest, without.rest);
+  double sum = with.rest + with.outside + with.clock;
+  for (const ProfileRow& row : with.rows) sum += row.seconds.median;
+  EXPECT_DOUBLE_EQ(sum, with.total.median);
+  EXPECT_EQ(without.clock, 0);
+}
+
 // What happens in one pass of a run counts with its share; what happens once in all repetitions does not.
 TEST_F(ProfileOfInventedTimes, KeepsTheRareStepAndDropsTheRareDisturbance) {
   std::vector<std::vector<PassTimes>> timed(5, std::vector<PassTimes>(4, Times(1, 0, 0)));
@@ -101,13 +115,16 @@ TEST_F(ProfileOfInventedTimes, AddsUpWhateverTheTimes) {
   for (auto& run : timed) {
     for (int pass = 0; pass < 3; ++pass) {
       run.push_back(Times(1, 0.1, std::exponential_distribution<double>(1)(rng)));
-      for (StepTime& step : run.back().steps) step.seconds = std::exponential_distribution<double>(1)(rng);
       run.back().whole = 0;
-      for (const StepTime& step : run.back().steps) run.back().whole += 1.01 * step.seconds;
+      for (StepTime& step : run.back().steps) {
+        step.seconds = std::exponential_distribution<double>(1)(rng);
+        step.clock = std::exponential_distribution<double>(10)(rng);
+        run.back().whole += 1.01 * step.seconds + step.clock;
+      }
     }
   }
   const Profile p = Make(timed, {}, true);
-  double sum = p.rest + p.outside;
+  double sum = p.rest + p.outside + p.clock;
   for (const ProfileRow& row : p.rows) sum += row.seconds.median;
   EXPECT_NEAR(sum, p.total.median, 1e-9 * sum);
 }
