@@ -21,6 +21,11 @@ std::vector<ExpertGroup> GroupByExpert(const StepContext& c) {
     groups[g].pairs.push_back(static_cast<int32_t>(p));
     groups[g].rows.push_back(static_cast<int32_t>(p) / used);
   }
+  // As their weights lie in memory: what a product asks for behind its tiles is then the next group's.
+  if (together) {
+    std::sort(groups.begin(), groups.end(),
+              [](const ExpertGroup& a, const ExpertGroup& b) { return a.expert < b.expert; });
+  }
   return groups;
 }
 
