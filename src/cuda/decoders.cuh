@@ -118,7 +118,7 @@ struct Decoder {
   static constexpr bool kMinima = kWithMinima;
   static constexpr Order kOrder = kColumns;
   // Whether decoding is so much work that one row of activations deserves its own kernel (cuda/one_row.cuh); whether the decoder has
-  // Split for it, with a table by FillSingles.
+  // CodesSplit for it, with a table by FillSingles.
   static constexpr bool kOneRow = kSharedBytes > 0, kSplit = false;
   // Without minima there is nothing to ask; formats that have them hide this.
   template <class Regs>

@@ -193,7 +193,7 @@ __device__ inline void MeetTeam(int team, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
 }
 
-// Grid: blocks of p.teams teams of p.of_tile warps. Dynamic shared memory: the grid's table, a ring for each warp, the parts' sums of
+// Grid: blocks of teams of p.of_tile warps. Dynamic shared memory: the grid's table, a ring for each warp, the parts' sums of
 // two tasks for each team: [parts][4 N activations][16 rows].
 template <class D, int N>
 __global__ void __launch_bounds__(kMostFewRowsThreads, 1)

@@ -14,6 +14,8 @@
 //
 // A gated launch (ProductGate) has gate and up of the same 32 rows in a bundle, and ends with SwiGLU and its digits.
 #pragma once
+#include <algorithm>
+
 #include "cuda/few_rows.cuh"
 #include "cuda/math.cuh"
 #include "cuda/round.cuh"
