@@ -74,8 +74,8 @@ Work DeclareImatrix(Options& options) {
   o->model.DeclareLevers(options);
   options.Notes(
       "Of every matrix but the embedding, the MTP block's too. Experts that no token chose are named and "
-      "have "
-      "count 0 in the file.");
+      "have count 0 in the file. It looks inside stages, which only the CPU's let it do: --device takes the "
+      "CPU alone.");
   options.Check([o]() -> Status {
     if (!o->out) return {Code::kBadInput, "-o OUT.gguf is wanted"};
     if (o->text.file && o->text.ids)

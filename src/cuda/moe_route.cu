@@ -14,7 +14,7 @@ namespace glint::cuda {
 namespace {
 
 constexpr int kWarpsOfMany = 4;              // rows of a block that does nothing but choose
-constexpr int kMostRouteShared = 64 * 1024;  // of a block that does all: what any GPU has
+constexpr int kMostRouteShared = 64 * 1024;  // of a block that does all, but for the bias: any GPU has both
 
 struct RouteArgs {
   const float* logits;  // [rows][experts]
