@@ -6,6 +6,8 @@
 #include <boost/json.hpp>
 #include <iterator>
 
+#include "base/memory.h"
+
 namespace glint::plan {
 namespace {
 
@@ -111,9 +113,9 @@ std::string DescribeLevers(std::span<const Lever> levers, const Plan* plan) {
 std::string Describe(const Plan& plan, const PlanRequest& request) {
   std::string out;
   auto to = std::back_inserter(out);
-  fmt::format_to(to, "{} pass, {} row{}: {} steps, {} bytes of weights a row, {} bytes of buffers\n",
-                 Name(plan.pass), plan.max_rows, plan.max_rows == 1 ? "" : "s", plan.steps.size(),
-                 WeightBytes(plan), plan.buffers.total_bytes);
+  fmt::format_to(to, "{} pass, {} row{}: {} steps, {} of weights a row, {} of buffers\n", Name(plan.pass),
+                 plan.max_rows, plan.max_rows == 1 ? "" : "s", plan.steps.size(),
+                 FormatBytes(WeightBytes(plan)), FormatBytes(plan.buffers.total_bytes));
   const auto common = CommonModifiers(plan);
   if (!common.empty()) fmt::format_to(to, "modifiers on every step: {}\n", LeverNames(common));
 
@@ -145,7 +147,7 @@ std::string Describe(const Plan& plan, const PlanRequest& request) {
     fmt::format_to(to, "  {:>12}  {}\n", bytes, flow);
   };
   out += '\n';
-  line("step", {"stage", "lever", "modifiers"}, "weight bytes", "in -> out (* advances state)");
+  line("step", {"stage", "lever", "modifiers"}, "weights", "in -> out (* advances state)");
   for (const LayerSteps& group : GroupLayers(plan)) {
     if (group.first_layer >= 0) {
       if (group.first_layer == group.last_layer) {
@@ -158,17 +160,17 @@ std::string Describe(const Plan& plan, const PlanRequest& request) {
     }
     for (size_t i = group.first; i < group.last; ++i) {
       const Step& s = plan.steps[i];
-      line(fmt::format("{}", i), cells[i], fmt::format("{}", s.weight_bytes),
+      line(fmt::format("{}", i), cells[i], FormatBytes(s.weight_bytes),
            fmt::format("{} -> {}{}", Slots(s.in), Slots(s.out), s.advances_state ? " *" : ""));
     }
   }
   fmt::format_to(to, "\n{}\n", DescribeLevers(request.levers, &plan));
-  fmt::format_to(to, "{:<16} {:>12} {:>12}  {}\n", "buffer", "offset", "bytes", "first and last step");
+  fmt::format_to(to, "{:<16} {:>12} {:>12}  {}\n", "buffer", "offset", "size", "first and last step");
   for (size_t i = 0; i < plan.buffers.places.size(); ++i) {
     const auto& p = plan.buffers.places[i];
     if (p.bytes == 0) continue;
-    fmt::format_to(to, "{:<16} {:>12} {:>12}  {} {}\n", plan::Name(static_cast<Slot>(i)), p.offset, p.bytes,
-                   p.first_step, p.last_step);
+    fmt::format_to(to, "{:<16} {:>12} {:>12}  {} {}\n", plan::Name(static_cast<Slot>(i)),
+                   FormatBytes(p.offset), FormatBytes(p.bytes), p.first_step, p.last_step);
   }
   return out;
 }
