@@ -68,7 +68,10 @@ class OriginalStories : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = FromEnvironment("GLINT_STORIES_DIR");
-    if (folder_.empty()) GTEST_SKIP() << "GLINT_STORIES_DIR does not name the folder of the original weights";
+    if (folder_.empty())
+      GTEST_SKIP()
+          << "needs the original weights, which are not in the repository: set GLINT_STORIES_DIR to their "
+             "folder (docs/testing.md, \"The trained model\")";
   }
   std::string folder_;
 };
