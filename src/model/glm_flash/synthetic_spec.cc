@@ -60,6 +60,8 @@ constexpr Option kOptions[] = {
     {"context", [](HParams& h, int64_t v) { h.context_length = v; }},
 };
 
+constexpr std::string_view kDefaultRecipe = "q8_0";
+
 Status Bad(std::string message) { return {Code::kBadInput, std::move(message)}; }
 
 std::string OptionNames() {
@@ -77,10 +79,12 @@ bool Parse(std::string_view text, T& out) {
 }  // namespace
 
 Result<SyntheticSpec> ParseSynthetic(std::string_view spec) {
-  const auto next = [&spec] {
+  bool more = true;
+  const auto next = [&spec, &more] {
     const size_t comma = spec.find(',');
     const std::string_view part = spec.substr(0, comma);
-    spec = comma == std::string_view::npos ? std::string_view() : spec.substr(comma + 1);
+    more = comma != std::string_view::npos;
+    spec = more ? spec.substr(comma + 1) : std::string_view();
     return part;
   };
   const std::string_view shape = next();
@@ -93,8 +97,8 @@ Result<SyntheticSpec> ParseSynthetic(std::string_view spec) {
   int64_t dense = known->dense;
 
   uint64_t seed = 0;
-  std::string_view recipe_name = "q8_0";
-  while (!spec.empty()) {
+  std::string_view recipe_name = kDefaultRecipe;
+  while (more) {
     const std::string_view part = next();
     const size_t equals = part.find('=');
     const std::string_view name = part.substr(0, equals);
@@ -141,8 +145,8 @@ std::string DescribeSyntheticSpec() {
   for (const NamedShape& shape : kShapes)
     shapes += fmt::format("{}{} ({})", shapes.empty() ? "" : ", ", shape.name, shape.is);
   for (const ShippedRecipe& recipe : ShippedRecipes()) recipes += fmt::format("{}, ", recipe.name);
-  return fmt::format("Shapes: {}. Options: {}. Recipes: {}or a type: {}.", shapes, OptionNames(), recipes,
-                     quant::RunnableNames());
+  return fmt::format("Shapes: {}. Options: {}. Recipes ({} if none is named): {}or a type: {}.", shapes,
+                     OptionNames(), kDefaultRecipe, recipes, quant::RunnableNames());
 }
 
 }  // namespace glint::model
