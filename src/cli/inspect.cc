@@ -19,6 +19,7 @@
 #include "gguf/safetensors.h"
 #include "model/census.h"
 #include "model/fingerprint.h"
+#include "model/glm_flash/hf_checkpoint.h"
 #include "model/model_data.h"
 #include "text/fingerprint.h"
 #include "text/tokenizer.h"
@@ -119,7 +120,10 @@ Result<Report> GatherGguf(const std::string& path) {
 
 Result<Report> GatherSafetensors(const std::string& path, bool directory) {
   auto file = directory ? gguf::SafeTensors::OpenDirectory(path) : gguf::SafeTensors::OpenFile(path);
-  if (!file.ok()) return file.status();
+  if (!file.ok()) {
+    const Status checkpoint = directory ? model::CheckIsCheckpoint(path) : Status();
+    return checkpoint.ok() ? file.status() : checkpoint;
+  }
   Report report;
   report.name = path;
   report.form = "safetensors";
@@ -132,7 +136,7 @@ Result<Report> GatherSafetensors(const std::string& path, bool directory) {
   }
   if (!directory) {
     report.runnable = {Code::kUnsupported,
-                       "a lone safetensors file says nothing of the model: name its directory"};
+                       path + ": a lone safetensors file says nothing of the model: name its directory"};
     return report;
   }
   if (bytes <= kFewBytes)
@@ -495,8 +499,7 @@ Result<int> Inspect(const InspectChoice& o) {
   if (o.key) return ShowKey(*report, *o.key);
   const Status status = Print(o.json ? Json(*report) : Text(*report, o.tensors));
   if (!status.ok()) return status;
-  // Another architecture is no fault of the file; a file of ours that does not bind is damaged.
-  if (!report->runnable.ok() && report->runnable.code() != Code::kUnsupported) return report->runnable;
+  if (!report->runnable.ok()) return report->runnable;  // shown all the same
   return 0;
 }
 
@@ -506,15 +509,16 @@ Work DeclareInspect(Options& options) {
   auto o = std::make_shared<InspectChoice>();
   options.Positional("FILE", &o->what,
                      "GGUF file (any shard of a set), Hugging Face directory, or one .safetensors file");
+  options.files().Reads(&o->what);
   options.Flag("--tensors", &o->tensors, "List every tensor: name, type, shape, bytes, offset");
   options.Value("--key", "NAME", &o->key,
                 "Print one metadata value whole, e.g. tokenizer.chat_template; a pipe gets its exact bytes");
   options.Flag("--json", &o->json, "Everything as one JSON object, arrays whole");
   o->model.DeclareSource(options);
   options.Notes(
-      "Nothing of a synthetic model is allocated. A file of another architecture is shown, with the reason "
-      "why glint cannot run "
-      "it (exit code 0); a damaged one fails (exit code 1). \"Fits\" counts weights and state, not the "
+      "Nothing of a synthetic model is allocated. What glint cannot run, be it damaged or another "
+      "architecture, is shown as far as it can be read, with the reason; the exit code is then 1. \"Fits\" "
+      "counts weights and state, not the "
       "buffers of a pass.");
   options.Examples({"glint inspect", "glint inspect model.gguf --tensors",
                     "glint inspect --synthetic glm-5.3-flash,recipe=q8_0-q4_k",

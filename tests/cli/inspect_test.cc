@@ -74,11 +74,73 @@ TEST(Inspect, AHuggingFaceDirectory) {
 
 TEST(Inspect, ALoneSafetensorsFile) {
   const auto o = RunGlint({"inspect", testing::MicroModel() + "/model.safetensors", "--json"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(Has(o.err, "name its directory")) << o.err;
   const auto json = ParseJson(o.out, "stdout");
   ASSERT_TRUE(json.ok());
   EXPECT_FALSE(json->Get<bool>("runnable").value());
   EXPECT_GT(json->Find("tensors")->items().size(), 100u);
+}
+
+// Whatever it is that glint can't run: all that can be read is shown, and the exit code says that it will not run.
+TEST(Inspect, CheckpointsThatCannotRunAreShownAndFail) {
+  const std::string config = testing::ReadAll(testing::MicroModel() + "/config.json"),
+                    weights = testing::ReadAll(testing::MicroModel() + "/model.safetensors");
+  const auto changed = [](std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+  };
+  struct Case {
+    std::string config, weights, why;
+  };
+  for (const Case& c :
+       {Case{changed(config, "glm5_next", "llama_xxl"), weights, "model_type"},
+        Case{changed(config, "silu", "gelu"), weights, "hidden_act"},
+        Case{config, changed(weights, "\"F32\"", "\"X32\""), "X32"},
+        Case{config, changed(weights, "\"F32\"", "\"I32\""), "I32"},
+        Case{config, changed(weights, "lm_head", "ml_head"), "lm_head"}, Case{"", weights, "config.json"}}) {
+    SCOPED_TRACE(c.why);
+    const TempDir folder;
+    if (!c.config.empty()) folder.Write("config.json", c.config);
+    folder.Write("model.safetensors", c.weights);
+    const auto text = RunGlint({"inspect", folder.path()}),
+               json = RunGlint({"inspect", folder.path(), "--json"});
+    EXPECT_EQ(text.code, 1);
+    EXPECT_TRUE(Has(text.out, "\nTypes\n") && Has(text.out, "glint cannot run it: ")) << text.out;
+    EXPECT_TRUE(text.err.starts_with("glint inspect: " + folder.path()) && Has(text.err, c.why)) << text.err;
+    EXPECT_EQ(json.code, 1);
+    const auto read = ParseJson(json.out, "stdout");
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_FALSE(read->Get<bool>("runnable").value());
+    EXPECT_EQ(RunGlint({"run", "-m", folder.path(), "--ids", "1", "-n", "1"}).code, 1);
+  }
+}
+
+// Every command that takes a model says the same.
+TEST(Inspect, ADirectoryThatIsNoCheckpoint) {
+  const TempDir folder, out;
+  const auto message = [&](const std::string& wanted) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"inspect", folder.path()},
+                                                    {"run", "-m", folder.path(), "x"},
+                                                    {"convert", folder.path(), out.Path("x.gguf")}}) {
+      const auto o = RunGlint(command);
+      EXPECT_EQ(o.code, 1);
+      EXPECT_TRUE(Has(o.err, folder.path() + ": is no Hugging Face checkpoint: ") && Has(o.err, wanted))
+          << o.err << "wanted: " << wanted;
+    }
+  };
+  message("wanted are config.json, and model.safetensors or model.safetensors.index.json; it is empty\n");
+  folder.Write("b.gguf", "");
+  folder.Write("a\x1b.txt", "");
+  message("; it holds a\\x1b.txt, b.gguf; a GGUF model is named by its file, " + folder.Path("b.gguf\n"));
+  folder.Write("config.json", "{}");
+  for (const char* name : {"d", "e", "f"}) folder.Write(name, "");
+  message(
+      "neither model.safetensors nor model.safetensors.index.json is in it; it holds a\\x1b.txt, b.gguf, "
+      "config.json, d, e and 1 more; ");
+  EXPECT_TRUE(Has(RunGlint({"convert", folder.Path("d"), out.Path("x.gguf")}).err, "is no directory"));
+  EXPECT_TRUE(Has(RunGlint({"convert", folder.Path("g"), out.Path("x.gguf")}).err, "no such directory"));
 }
 
 // A file of another architecture, with everything in it that could hurt a terminal.
@@ -112,7 +174,8 @@ class InspectForeign : public ::testing::Test {
 
 TEST_F(InspectForeign, IsShownAndExplained) {
   const auto o = RunGlint({"inspect", path_, "--tensors"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(Has(o.err, "llama")) << o.err;
   EXPECT_TRUE(Has(o.out, "general.architecture") && Has(o.out, "\"llama\"")) << o.out;
   EXPECT_TRUE(Has(o.out, "[4, 2]")) << o.out;
   EXPECT_TRUE(Has(o.out, "cannot run it: ")) << o.out;

@@ -14,6 +14,10 @@ struct HfCheckpoint {
   gguf::SafeTensors files;
 };
 
+// kNotFound if that is no directory, or one in which config.json or the safetensors are missing: says what was looked for and what
+// is there.
+Status CheckIsCheckpoint(const std::string& directory);
+
 // config.json and the safetensors of `directory`. Nothing is known yet of which tensors are there.
 Result<HfCheckpoint> OpenHfCheckpoint(const std::string& directory);
 
