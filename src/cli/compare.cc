@@ -8,6 +8,7 @@
 #include "cli/divergence_report.h"
 #include "cli/interrupt.h"
 #include "cli/json_writer.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/subcommand.h"
@@ -238,10 +239,13 @@ Work DeclareCompare(Options& options) {
   auto o = std::make_shared<CompareChoice>();
   options.RequiredPositional("A.gguf", &o->a, "What B is compared with; any file of a set");
   options.RequiredPositional("B.gguf", &o->b, "The other");
+  options.files().Reads(&o->a);
+  options.files().Reads(&o->b);
   o->scoring.Declare(options, "--text");
   options.Check([o]() -> Status {
     const ScoringChoice& s = o->scoring;
-    if (o->with_text() || !(s.context || s.stride || s.first || s.bins || s.special)) return {};
+    if (o->with_text()) return CheckLeverEnvironment();
+    if (!(s.context || s.stride || s.first || s.bins || s.special)) return {};
     return {Code::kBadInput,
             "--ctx, --stride, --first, --bins and --special are of a text: give --text or --ids"};
   });

@@ -55,6 +55,11 @@ Work DeclareDetokenize(Options& options) {
   o->model.DeclareSource(options);
   options.Notes(
       "Prints exactly the bytes that the ids stand for; on a terminal, control characters are escaped.");
+  options.Check([o]() -> Status {
+    for (const std::string& list : o->ids)
+      if (Status status = CheckIds(list, 0); !status.ok()) return status;
+    return {};
+  });
   options.Examples({"glint detokenize 72 101 300", "glint tokenize --ids \"a fox\" | glint detokenize"});
   return [o] { return Detokenize(*o); };
 }

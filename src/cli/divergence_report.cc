@@ -38,9 +38,8 @@ double NoMinusZero(double value, double half_step) { return std::fabs(value) < h
 
 void ScoringChoice::Declare(Options& options, const std::string& text_option) {
   options.Value(text_option, "TEXT", &file, "The text, a file ('-' is stdin); every byte counts");
-  options.Value("--ids", "LIST", &ids, "Token ids instead: 1,2,3 or @FILE");
+  DeclareIds(options, &ids, "Token ids instead: 1,2,3 or @FILE", 2);
   options.files().Reads(&file);
-  options.files().ReadsIds(&ids);
   options.Flag("--special", &special, "Control tokens spelled in the text become those tokens");
   options.Value("--ctx", "N", &context, 2, INT32_MAX,
                 "Tokens of a window; without it 2048, or what the model was made for");
@@ -56,6 +55,10 @@ void ScoringChoice::Declare(Options& options, const std::string& text_option) {
               fmt::format("--stride: {} is more than --ctx, {}: tokens between windows would "
                           "be read by none",
                           *stride, *context)};
+    if (context && first) {
+      if (Status status = engine::CheckWindows(Choose({})); !status.ok())
+        return {Code::kBadInput, "--first: " + status.message()};
+    }
     if (!bins) return {};
     const auto edges = ParseBins(*bins);
     return edges.ok() ? Status() : edges.status();

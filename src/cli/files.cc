@@ -82,13 +82,24 @@ std::vector<std::string> CommandFiles::Outputs() const {
   return out;
 }
 
+Status CommandFiles::CheckNames() const {
+  for (const auto& read : reads_)
+    for (const std::string& path : read())
+      if (path.empty()) return {Code::kBadInput, "\"\": names no file"};
+  for (const Output& output : writes_) {
+    const std::string* const path = output.path();
+    if (path == nullptr) continue;
+    if (Status s = CheckNamesFile(*path); !s.ok()) return s;
+  }
+  return {};
+}
+
 Status CommandFiles::Check() const {
   const std::vector<std::string> inputs = Inputs();
   std::vector<std::string> before;
   for (const Output& output : writes_) {
     const std::string* const path = output.path();
     if (path == nullptr) continue;
-    if (Status s = CheckNamesFile(*path); !s.ok()) return s;
     if (Status s = CheckNotInput(*path, inputs); !s.ok()) return s;
     if (Status s = CheckNotOutput(*path, before); !s.ok()) return s;
     before.push_back(*path);

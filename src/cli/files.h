@@ -31,8 +31,10 @@ class CommandFiles {
   void Writes(const std::string* path, const bool* force, Form form = Form::kFile);
   void Writes(const Text* path, const bool* force, Form form = Form::kFile);
 
-  // kBadInput for an output that is an input or another output, that names no file or one that is there and may not be
-  // replaced; kNotFound and kIo for a place that can't be written to. Files are told apart by device and inode.
+  // kBadInput for a name that no file can have, whatever lies on the disk: a wrong command line.
+  Status CheckNames() const;
+  // kBadInput for an output that is an input or another output, or one that is there and may not be replaced; kNotFound and kIo
+  // for a place that can't be written to. Files are told apart by device and inode.
   Status Check() const;
   // Everything that is read; and everything written, but for sets.
   std::vector<std::string> Inputs() const;

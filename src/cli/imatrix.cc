@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "cli/divergence_report.h"
+#include "cli/input.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -27,10 +28,8 @@ struct ImatrixChoice {
 };
 
 Result<int> Imatrix(const ImatrixChoice& o) {
-  // It looks inside dsa.attend, which only the CPU's stages let it do.
   ModelChoice choice = o.model;
-  if (Status s = choice.CheckCpuOnly("imatrix"); !s.ok()) return s;
-  choice.device = "cpu";
+  choice.device = "cpu";  // it looks inside dsa.attend, which only the CPU's stages let it do
   const auto model = choice.Open(true);
   if (!model.ok()) return model.status();
   const auto ids = o.text.Ids(*model);
@@ -61,17 +60,17 @@ Result<int> Imatrix(const ImatrixChoice& o) {
 Work DeclareImatrix(Options& options) {
   auto o = std::make_shared<ImatrixChoice>();
   options.Value("-f,--file", "TEXT", &o->text.file, "The text, a file ('-' is stdin); every byte counts");
-  options.Value("--ids", "LIST", &o->text.ids, "Token ids instead: 1,2,3 or @FILE");
+  DeclareIds(options, &o->text.ids, "Token ids instead: 1,2,3 or @FILE");
   options.Value("-o,--out", "OUT.gguf", &o->out, "The file to write; it appears whole or not at all");
   options.Flag("--force", &o->force, "Replace OUT.gguf if it exists (never an input)");
   options.files().Reads(&o->text.file);
-  options.files().ReadsIds(&o->text.ids);
   options.files().Writes(&o->out, &o->force);
   options.Value(
       "--ctx", "N", &o->context, 1, INT32_MAX,
       "Tokens of a chunk, each read from an empty state; without it 2048, or what the model was made for");
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
+  o->model.CpuOnly(options);
   options.Notes(
       "Of every matrix but the embedding, the MTP block's too. Experts that no token chose are named and "
       "have count 0 in the file. It looks inside stages, which only the CPU's let it do: --device takes the "

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/printable.h"
 #include "cli/interrupt.h"
-#include "cli/options.h"
 #include "cli/terminal.h"
 
 namespace glint::cli {
@@ -68,6 +67,25 @@ Result<std::vector<int32_t>> ParseIds(const std::string& text) {
     begin = list.find_first_not_of(kBetween, end);
   }
   return ids;
+}
+
+Status CheckIds(const std::string& list, size_t fewest) {
+  if (list == "@") return {Code::kBadInput, "no file's name after the @"};
+  if (list.starts_with('@')) return {};
+  const auto ids = ParseIds(list);
+  if (!ids.ok()) return ids.status();
+  if (ids->size() >= fewest) return {};
+  if (ids->empty()) return {Code::kBadInput, "the list is empty"};
+  return {Code::kBadInput, fmt::format("{} given; wanted {} or more", ids->size(), fewest)};
+}
+
+void DeclareIds(Options& options, std::optional<std::string>* list, const std::string& help, size_t fewest) {
+  options.Value("--ids", "LIST", list, help);
+  options.files().ReadsIds(list);
+  options.Check([list, fewest]() -> Status {
+    const Status status = *list ? CheckIds(**list, fewest) : Status();
+    return status.ok() ? status : Status(status.code(), "--ids: " + status.message());
+  });
 }
 
 }  // namespace glint::cli

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/options.h"
 #include "glint/status.h"
 
 namespace glint::cli {
@@ -19,5 +20,11 @@ Result<std::string> ReadText(const std::optional<std::string>& argument,
 
 // "1,2,3" (commas or white space between), or "@FILE" for a file of the same form. The error names the first entry that is no id.
 Result<std::vector<int32_t>> ParseIds(const std::string& text);
+
+// What is wrong with a list that is spelled out, which has at least `fewest` entries; what an @FILE holds shows when it is read.
+Status CheckIds(const std::string& list, size_t fewest);
+// Adds --ids, checked while parsing.
+void DeclareIds(Options& options, std::optional<std::string>* list, const std::string& help,
+                size_t fewest = 1);
 
 }  // namespace glint::cli

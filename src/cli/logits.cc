@@ -85,7 +85,7 @@ Result<int> Logits(const LogitsOptions& o) {
 
 Work DeclareLogits(Options& options) {
   auto o = std::make_shared<LogitsOptions>();
-  options.Value("--ids", "LIST", &o->ids, "Token ids: 1,2,3 or @FILE");
+  DeclareIds(options, &o->ids, "Token ids: 1,2,3 or @FILE");
   options.Value("-f,--file", "FILE", &o->file,
                 "A text to tokenize instead ('-' is stdin); every byte counts");
   options.Flag("--special", &o->special, "Control tokens spelled in the text become those tokens");
@@ -97,7 +97,6 @@ Work DeclareLogits(Options& options) {
                 "The NumPy file to write: float32 [rows, vocabulary]; it appears whole or not at all");
   options.Flag("--force", &o->force, "Replace that file if it exists (never an input)");
   options.files().Reads(&o->file);
-  options.files().ReadsIds(&o->ids);
   options.files().Writes(&o->out, &o->force);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);

@@ -80,10 +80,14 @@ int Dispatch(std::vector<std::string> arguments) {
   arguments.erase(arguments.begin());
   if (name == "help" && !arguments.empty()) {  // glint help run
     name = arguments.front();
-    arguments = {"--help"};
+    arguments.front() = "--help";
+    if (arguments.size() > 1) return Usage("glint", fmt::format("unexpected argument '{}'", arguments[1]));
   }
-  if (name == "--help" || name == "-h" || name == "help") return PrintOrFail("glint", Overview());
-  if (name == "--version" || name == "version") return PrintOrFail("glint", VersionText() + "\n");
+  const bool help = name == "--help" || name == "-h" || name == "help";
+  if (help || name == "--version" || name == "version") {
+    if (!arguments.empty()) return Usage("glint", fmt::format("unexpected argument '{}'", arguments[0]));
+    return PrintOrFail("glint", help ? Overview() : VersionText() + "\n");
+  }
 
   const auto* found = std::find_if(std::begin(kSubcommands), std::end(kSubcommands),
                                    [&](const Subcommand& command) { return command.name == name; });

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cstdlib>
+
 #include "cli/default_model.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -34,6 +36,17 @@ Status CheckLevers(const std::vector<std::string>& given, bool all_allowed) {
 
 }  // namespace
 
+Status CheckLeverEnvironment() {
+  for (const auto& [variable, all_allowed] :
+       {std::pair("GLINT_WITH", false), std::pair("GLINT_WITHOUT", true)}) {
+    const char* const given = std::getenv(variable);
+    if (given == nullptr) continue;
+    if (Status status = CheckLevers({given}, all_allowed); !status.ok())
+      return {status.code(), fmt::format("${}: {}", variable, status.message())};
+  }
+  return {};
+}
+
 std::vector<std::string> SplitNames(const std::vector<std::string>& given) {
   std::vector<std::string> names;
   for (const std::string& list : given) {
@@ -61,7 +74,11 @@ void ModelChoice::DeclareSource(Options& options) {
   });
   options.Check([this]() -> Status {
     if (path && synthetic) return {Code::kBadInput, "give either --model or --synthetic, not both"};
-    return {};
+    if (synthetic) {
+      const auto spec = model::ParseSynthetic(*synthetic);
+      if (!spec.ok()) return {Code::kBadInput, "--synthetic: " + spec.status().message()};
+    }
+    return CheckLeverEnvironment();
   });
 }
 
@@ -76,7 +93,8 @@ void ModelChoice::DeclareLevers(Options& options) {
   options.List("--without", "NAME,...", &without, "Levers to switch off, or 'all'; also $GLINT_WITHOUT");
   options.Check([this] {
     if (device) {
-      if (Status status = engine::CheckDevice(*device); !status.ok()) return status;
+      if (Status status = engine::CheckDevice(*device); !status.ok())
+        return Status(status.code(), "--device: " + status.message());
     }
     const Status status = CheckLevers(with, false);
     return status.ok() ? CheckLevers(without, true) : status;
@@ -103,10 +121,12 @@ ModelOptions ModelChoice::Settings() const {
   return options;
 }
 
-Status ModelChoice::CheckCpuOnly(std::string_view command) const {
-  if (device.value_or("auto") == "auto" || *device == "cpu") return {};
-  return {Code::kUnsupported,
-          fmt::format("{} knows the CPU only: leave --device out, or say --device cpu", command)};
+void ModelChoice::CpuOnly(Options& options) {
+  options.Check([this]() -> Status {
+    if (device.value_or("auto") == "auto" || *device == "cpu") return {};
+    return {Code::kBadInput,
+            "--device: this command knows the CPU only; leave the option out, or say --device cpu"};
+  });
 }
 
 Result<Model> ModelChoice::Open(bool mtp_if_any, bool notes) const {

@@ -14,7 +14,7 @@ struct ModelChoice {
   std::optional<int64_t> threads;
   std::vector<std::string> with, without;
 
-  // Adds -m and --synthetic.
+  // Adds -m and --synthetic. The latter's words are checked while parsing, and so are the environment's levers.
   void DeclareSource(Options& options);
   // Adds --device, --threads, --with, --without. Lever names are checked while parsing.
   void DeclareLevers(Options& options);
@@ -25,12 +25,15 @@ struct ModelChoice {
   std::string Source() const;
   // Threads and levers.
   ModelOptions Settings() const;
-  // kUnsupported if a GPU was asked for, naming the command that has none.
-  Status CheckCpuOnly(std::string_view command) const;
+  // Of commands that have no use for a GPU: to ask for one is a wrong command line.
+  void CpuOnly(Options& options);
   // With a progress bar. Errors begin with the path. mtp_if_any: with the MTP block, if the model has one. notes: what is worth knowing
   // of the model goes to stderr.
   Result<Model> Open(bool mtp_if_any = false, bool notes = true) const;
 };
+
+// Names in $GLINT_WITH and $GLINT_WITHOUT that no lever has: as wrong as in the options that these stand for.
+Status CheckLeverEnvironment();
 
 // "a,b" and "c" given separately -> a, b, c.
 std::vector<std::string> SplitNames(const std::vector<std::string>& given);

@@ -169,6 +169,8 @@ struct Options::Impl {
     }
     std::string what = error.what();
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+      if (what.find("flag override") != std::string::npos)
+        return fmt::format("option --{} takes no value", what.substr(0, what.find(' ')));
       return fmt::format("option {} needs a value", what.substr(0, what.find(':')));
     }
     return what;
@@ -203,6 +205,7 @@ void Options::Flag(const std::string& names, bool* value, const std::string& hel
   impl_->app
       .add_flag_callback(
           names, [value] { *value = true; }, help)
+      ->disable_flag_override()
       ->group(impl_->group);
 }
 
@@ -277,6 +280,8 @@ Options::Parsed Options::Parse(const std::vector<std::string>& arguments) {
     const Status status = check();
     if (!status.ok()) return {Parsed::Kind::kUsageError, status.message()};
   }
+  if (const Status status = impl_->files.CheckNames(); !status.ok())
+    return {Parsed::Kind::kUsageError, status.message()};
   return {};
 }
 

@@ -35,7 +35,6 @@ Result<model::ModelData> Load(const PlanChoice& o) {
 }
 
 Result<int> ShowPlan(const PlanChoice& o) {
-  if (Status s = o.model.CheckCpuOnly("plan"); !s.ok()) return s;
   if (o.levers) {
     const Status status = Print(plan::DescribeLevers(cpu::Levers(), nullptr));
     if (!status.ok()) return status;
@@ -74,6 +73,7 @@ Work DeclarePlan(Options& options) {
   options.Flag("--json", &o->json, "As JSON");
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
+  o->model.CpuOnly(options);
   options.Notes(
       "The plan is the CPU's, whatever GPU there is; `glint profile` names the levers that ran on one.");
   options.Examples({"glint plan", "glint plan --rows 256 --without all", "glint plan --levers",

@@ -149,7 +149,7 @@ Work DeclareProfile(Options& options) {
   options.Value(
       "-f,--file", "FILE", &o->file,
       "A text to fill the context with ('-' is stdin), over and over if it is short; without it random ids");
-  options.Value("--ids", "LIST", &o->ids, "Token ids to fill it with: 1,2,3 or @FILE");
+  DeclareIds(options, &o->ids, "Token ids to fill it with: 1,2,3 or @FILE");
   options.Value("--seed", "N", &o->seed, "Of the random ids; without it 1");
   options.Value("--only", "prefill|decode", &o->only, "Measure only a piece of a prompt, or only decoding");
   options.Value("--rows", "N", &o->rows, 1, engine::kChunkRows,
@@ -171,7 +171,6 @@ Work DeclareProfile(Options& options) {
                 "Also write a timeline for chrome://tracing or Perfetto: the typical run, step by step");
   options.Flag("--force", &o->force, "Replace that file if it exists (never an input)");
   options.files().Reads(&o->file);
-  options.files().ReadsIds(&o->ids);
   options.files().Writes(&o->trace, &o->force);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);

@@ -193,6 +193,7 @@ Work DeclareQuantize(Options& options) {
   options.Check([o]() -> Status {
     if (o->show) {
       if (o->in || o->out || o->type || o->recipe) return {Code::kBadInput, "--show-recipe stands alone"};
+      if (o->show->empty()) return {Code::kBadInput, "--show-recipe: the name is empty"};
       return {};
     }
     if (!o->in || !o->out) return {Code::kBadInput, "IN.gguf and OUT.gguf are wanted"};

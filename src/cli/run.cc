@@ -332,8 +332,8 @@ Work DeclareRun(Options& options) {
                      "The text to continue, or the question (--chat); without it -f or stdin");
   options.Value("-f,--file", "FILE", &o->file,
                 "Read the prompt from a file ('-' is stdin); one newline at its end is dropped");
-  options.Value("--ids", "LIST", &o->ids,
-                "The prompt as token ids: 1,2,3 or @FILE (one id, 0, if --synthetic has no prompt)");
+  DeclareIds(options, &o->ids,
+             "The prompt as token ids: 1,2,3 or @FILE (one id, 0, if --synthetic has no prompt)");
   options.Value("-n,--max-tokens", "N", &o->max_tokens, 0, INT32_MAX,
                 "Tokens to generate at most; without it until the model ends (32 if it cannot: no tokenizer, "
                 "or --synthetic)");

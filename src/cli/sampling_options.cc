@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -20,7 +21,8 @@ Result<std::vector<std::pair<int32_t, float>>> ParseBiases(const std::vector<std
       id = ParseInteger(std::string_view(text).substr(0, equals));
       value = ParseNumber(std::string_view(text).substr(equals + 1));
     }
-    if (!id || *id < 0 || *id > INT32_MAX || !value) {
+    if (!id || *id < 0 || *id > INT32_MAX || !value || *value > kAny ||
+        (*value < -kAny && !std::isinf(*value))) {
       return Status(
           Code::kBadInput,
           fmt::format("--logit-bias: '{}' is not ID=VALUE, such as 42=-1.5 or 42=-inf to ban a token", text));
@@ -56,11 +58,14 @@ void SamplingChoice::Declare(Options& options) {
     }
     const auto biases = ParseBiases(logit_bias);
     if (!biases.ok()) return biases.status();
-    if (top_p && *top_p == 0)
+    // As floats, which is how they are used.
+    const auto rounded = [](double value) { return static_cast<float>(value); };
+    if (top_p && rounded(*top_p) == 0)
       return {Code::kBadInput, "--top-p: 0 would leave no token; use --greedy for the likeliest"};
-    if (min_p && *min_p == 1)
+    if (min_p && rounded(*min_p) == 1)
       return {Code::kBadInput, "--min-p: must be below 1; use --greedy for the likeliest"};
-    if (repeat_penalty && *repeat_penalty == 0) return {Code::kBadInput, "--repeat-penalty: must be above 0"};
+    if (repeat_penalty && rounded(*repeat_penalty) == 0)
+      return {Code::kBadInput, "--repeat-penalty: must be above 0"};
     return {};
   });
 }

@@ -59,6 +59,7 @@ Work DeclareTokenize(Options& options) {
   auto o = std::make_shared<TokenizeOptions>();
   options.Positional("TEXT", &o->text, "The text; without it -f or stdin, of which every byte counts");
   options.Value("-f,--file", "FILE", &o->file, "Read the text from a file ('-' is stdin)");
+  options.files().Reads(&o->file);
   options.Flag("--special", &o->special,
                "Control tokens spelled in the text, such as <|user|>, become those tokens");
   options.Flag("--ids", &o->ids, "Only the ids, as the other commands take them: 1,2,3");

@@ -257,7 +257,8 @@ Work DeclareVerify(Options& options) {
   options.Positional("PROMPT", &o->prompt,
                      "A text to run; without it (and -f, --ids) one that glint brings along");
   options.Value("-f,--file", "FILE", &o->file, "Read the text from a file ('-' is stdin)");
-  options.Value("--ids", "LIST", &o->ids, "Token ids instead: 1,2,3 or @FILE");
+  options.files().Reads(&o->file);
+  DeclareIds(options, &o->ids, "Token ids instead: 1,2,3 or @FILE");
   options.Flag("--special", &o->special, "Control tokens spelled in the text become those tokens");
   options.Value("-n,--tokens", "N", &o->decode, 0, INT32_MAX,
                 "Tokens decoded one by one after the prompt, each the likeliest; without it 8");

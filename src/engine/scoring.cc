@@ -30,6 +30,8 @@ void ForEachWindow(const Windows& windows, size_t tokens, const Each& each) {
   }
 }
 
+Status Bad(std::string what) { return {Code::kBadInput, std::move(what)}; }
+
 }  // namespace
 
 Windows DefaultWindows(const Model& model) {
@@ -38,28 +40,32 @@ Windows DefaultWindows(const Model& model) {
   return {context, std::max<int64_t>(context / 2, 1), 1};
 }
 
-Status CheckWindows(const Windows& w, const Model& model, size_t tokens) {
-  const auto bad = [](const std::string& what) { return Status(Code::kBadInput, what); };
+Status CheckWindows(const Windows& w) {
   if (w.context < 2)
-    return bad(fmt::format("a context of {} tokens; 2 are the fewest that score one", w.context));
-  if (model.context_length() > 0 && w.context > model.context_length())
-    return bad(
-        fmt::format("a context of {} tokens; the model was made for {}", w.context, model.context_length()));
+    return Bad(fmt::format("a context of {} tokens; 2 are the fewest that score one", w.context));
   if (w.stride < 1 || w.stride > w.context)
-    return bad(
+    return Bad(
         fmt::format("a stride of {} tokens; from 1 to the context, {}, are possible", w.stride, w.context));
   if (w.first < 1 || w.first >= w.context)
-    return bad(fmt::format(
+    return Bad(fmt::format(
         "scoring from position {}; from 1 to below the context, {}, are possible (nothing comes before "
         "position 0)",
         w.first, w.context));
   if (w.first > w.context - w.stride && w.stride != w.context)
-    return bad(fmt::format(
+    return Bad(fmt::format(
         "scoring from position {} in windows of {} that begin every {}: tokens between would be scored "
         "by no window; a stride of at most {} scores all",
         w.first, w.context, w.stride, w.context - w.first));
+  return {};
+}
+
+Status CheckWindows(const Windows& w, const Model& model, size_t tokens) {
+  if (model.context_length() > 0 && w.context > model.context_length())
+    return Bad(
+        fmt::format("a context of {} tokens; the model was made for {}", w.context, model.context_length()));
+  if (Status status = CheckWindows(w); !status.ok()) return status;
   if (ScoredTokens(w, tokens) < 1)
-    return bad(fmt::format("the text has {} tokens, none of them at position {} or later: it is too short",
+    return Bad(fmt::format("the text has {} tokens, none of them at position {} or later: it is too short",
                            tokens, w.first));
   return {};
 }

@@ -23,7 +23,9 @@ struct Windows {
 
 // Context min(2048, what the model was made for), stride half of it.
 Windows DefaultWindows(const Model& model);
-// kBadInput for numbers that make no windows, or a text that is too short.
+// kBadInput for numbers that make no windows, of any model and text.
+Status CheckWindows(const Windows& windows);
+// The same for more than the model was made for, or a text that is too short.
 Status CheckWindows(const Windows& windows, const Model& model, size_t tokens);
 int64_t ScoredTokens(const Windows& windows, size_t tokens);
 // Tokens that all windows read together: what progress counts.

@@ -86,7 +86,7 @@ TEST(BenchArms, ErrorsNameTheArm) {
       {"x: --theads 1", "arm 'x': unknown option --theads; did you mean --threads?"},
       {"x: --threads 0", "arm 'x': --threads: '0' is not a whole number"},
       {"x: --without treads", "arm 'x': unknown lever 'treads' (did you mean threads?)"},
-      {"x: --device gpu", "arm 'x': unknown device 'gpu'"},
+      {"x: --device gpu", "arm 'x': --device: unknown device 'gpu'"},
       {"x: -m a --synthetic b", "arm 'x': give either --model or --synthetic"},
       {"x: stray", "arm 'x': unexpected argument 'stray'"},
       {"x: --help", "arm 'x': --help is no flag of an arm"},

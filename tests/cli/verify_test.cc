@@ -63,7 +63,9 @@ TEST(Verify, RefusesWhatMakesNoSense) {
   const auto text = RunGlint({"verify", "-m", MicroModel(), "some text"});
   EXPECT_EQ(text.code, 1);
   EXPECT_TRUE(Has(text.err, "--ids")) << text.err;
-  const auto empty = RunGlint({"verify", "-m", MicroModel(), "--ids", ""});
+  const test::TempDir folder;
+  folder.Write("none", "\n");
+  const auto empty = RunGlint({"verify", "-m", MicroModel(), "--ids", "@" + folder.Path("none")});
   EXPECT_EQ(empty.code, 1);
   EXPECT_TRUE(Has(empty.err, "no tokens")) << empty.err;
 }
