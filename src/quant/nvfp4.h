@@ -20,6 +20,8 @@ namespace glint::quant {
 struct NVFP4 {
   static constexpr size_t kWeights = 64, kBytes = 36, kUnit = 16, kUnits = kWeights / kUnit;
   static constexpr bool kMinima = false;
+  // The least magnitude that a block alone, without a second scale, has no place for: half a code above the largest, 6 * 448.
+  static constexpr float kTooLarge = 7 * 448;
 
   struct Block {                        // as on disk
     std::array<uint8_t, kUnits> scale;  // see Scale

@@ -158,6 +158,48 @@ TEST_F(Quantizing, SecondScalesComeAndGo) {
   EXPECT_LT(std::sqrt(error / square), 0.12);
 }
 
+// Second scales are looked for beside NAME.weight alone. A matrix of another name (glint knows none) has its weights in its blocks as
+// they are, and what those can't hold is refused.
+TEST_F(Quantizing, NoSecondScaleWithoutAPlaceForIt) {
+  std::vector<float> weights(2 * 64);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = 100 * std::sin(static_cast<float>(i));
+  const auto recipe = Recipe::Read("more* = nvfp4\n", "test");
+  ASSERT_TRUE(recipe.ok());
+  const auto made = [&] {
+    const auto in = Open("in.gguf");
+    gguf::Writer writer;
+    for (const auto& [key, value] : in.metadata()) writer.Set(key, value);
+    for (const gguf::TensorInfo& t : in.tensors())
+      writer.AddTensor(t.name, t.type, {t.ne.begin(), t.ne.begin() + t.dims}, t.bytes,
+                       [&t](const gguf::Writer::Sink& sink) {
+                         return sink({t.data, t.bytes});
+                       });
+    for (const char* name : {"more", "more.weight"})
+      writer.AddTensor(name, 0, {64, 2}, weights.size() * sizeof(float), [&](const gguf::Writer::Sink& sink) {
+        return sink(std::as_bytes(std::span(weights)));
+      });
+    const Status written = writer.Write(scratch_ / "more.gguf", {});
+    EXPECT_TRUE(written.ok()) << written.message();
+    QuantizeOptions options;
+    options.replace = true;
+    return Quantize(scratch_ / "more.gguf", scratch_ / "out.gguf", *recipe, options);
+  };
+  const auto report = made();
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const auto out = Open("out.gguf");
+  ASSERT_NE(out.FindTensor("more.scale"), nullptr);  // of more.weight
+  const auto got = Decoded(*out.FindTensor("more"));
+  double error = 0, square = 0;
+  for (size_t i = 0; i < got.size(); ++i)
+    error += std::pow(got[i] - weights[i], 2), square += std::pow(weights[i], 2);
+  EXPECT_LT(std::sqrt(error / square), 0.12);
+  weights[70] = 5000;
+  const auto refused = made();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("more: slice 0, row 1, column 6 is 5000"), std::string::npos)
+      << refused.status().message();
+}
+
 // Both spellings of a matrix's second scale in one file: which of them holds can't be known, so nothing is made.
 TEST_F(Quantizing, TwoScalesOfOneMatrixAreRefused) {
   const std::string stem = "blk.2.ffn_up_exps", first = stem + ".scale", second = stem + ".weight.scale";

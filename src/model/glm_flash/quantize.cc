@@ -29,9 +29,16 @@ using quant::Type;
 constexpr uint64_t kBatchWeights = uint64_t{1} << 20;
 // Types of fewer bits a weight than this lose much without an importance matrix.
 constexpr double kFewBits = 2.7;
+constexpr std::string_view kWeight = ".weight", kScale = ".scale";
 
 double BitsAWeight(const quant::Format& format) {
   return 8.0 * static_cast<double>(format.block_bytes) / static_cast<double>(format.block_weights);
+}
+
+// Of the tensor of second scales that is written beside a matrix; empty where readers look for none.
+std::string ScaleName(std::string_view matrix) {
+  if (!matrix.ends_with(kWeight)) return {};
+  return std::string(matrix.substr(0, matrix.size() - kWeight.size())) + std::string(kScale);
 }
 
 // What is done with one tensor of the input.
@@ -175,9 +182,11 @@ class Encoding {
     return value;
   }
 
-  // Of a slice that becomes NVFP4; 1 for other types.
+  bool HasSecondScale() const { return to_.type == Type::kNVFP4 && !ScaleName(report_.name).empty(); }
+
+  // Of a slice that becomes NVFP4 and whose scale has a place; 1 for all else.
   float SecondScale(uint64_t slice) const {
-    if (to_.type != Type::kNVFP4) return 1;
+    if (!HasSecondScale()) return 1;
     const size_t columns = job_.columns(), row_bytes = columns / from_.block_weights * from_.block_bytes;
     const std::byte* const source = job_.info->data + slice * job_.rows() * row_bytes;
     std::vector<float> row(columns);
@@ -207,7 +216,8 @@ class Encoding {
   }
 
   size_t FirstBad(const float* row, size_t columns) const {
-    const float limit = quant::TooLarge(to_.type);
+    const bool alone = to_.type == Type::kNVFP4 && !HasSecondScale();
+    const float limit = alone ? quant::NVFP4::kTooLarge : quant::TooLarge(to_.type);
     for (size_t i = 0; i < columns; ++i)
       if (!(std::fabs(row[i]) < limit)) return i;
     return columns;
@@ -270,7 +280,6 @@ class Plan {
 
  private:
   const gguf::TensorInfo* MatrixOf(const gguf::TensorInfo& info) const {
-    constexpr std::string_view kScale = ".scale", kWeight = ".weight";
     if (!info.name.ends_with(kScale)) return nullptr;
     const std::string stem = info.name.substr(0, info.name.size() - kScale.size());
     const std::string name = stem.ends_with(kWeight) ? stem : stem + std::string(kWeight);
@@ -372,9 +381,9 @@ class Plan {
           "{} tensors whose rows are no whole number of blocks get another type than asked for", fallbacks));
     if (blind > 0)
       report.notes.push_back(
-          fmt::format("{} tensors go to types of less than {} bits without an importance matrix (--imatrix), "
-                      "and lose much by it",
-                      blind, kFewBits));
+          fmt::format("{} tensors go to types of less than {} bits {}, and lose much by it", blind, kFewBits,
+                      options_.importance == nullptr ? "without an importance matrix (--imatrix)"
+                                                     : "that the importance matrix says nothing of"));
     if (!unmeasured_.empty())
       report.notes.push_back(fmt::format("the importance matrix says nothing of {} tensors, {} first",
                                          unmeasured_.size(), Printable(unmeasured_.front())));
@@ -463,10 +472,9 @@ Result<QuantizeReport> Quantize(const std::string& input, const std::string& out
         row.name, static_cast<uint32_t>(row.to), row.ne, row.bytes,
         [encoding](uint64_t from, const gguf::Writer::Sink& sink) { return (*encoding)(from, sink); });
     written.push_back(encoding);
-    constexpr std::string_view kWeight = ".weight";
-    if (row.to != Type::kNVFP4 || !row.name.ends_with(kWeight)) continue;
-    writer.AddTensor(row.name.substr(0, row.name.size() - kWeight.size()) + ".scale",
-                     static_cast<uint32_t>(Type::kF32), {job.slices()}, job.slices() * sizeof(float),
+    const std::string scales = ScaleName(row.name);
+    if (row.to != Type::kNVFP4 || scales.empty()) continue;
+    writer.AddTensor(scales, static_cast<uint32_t>(Type::kF32), {job.slices()}, job.slices() * sizeof(float),
                      [encoding](const gguf::Writer::Sink& sink) { return encoding->GiveSecondScales(sink); });
     written.push_back(nullptr);
   }
