@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/printable.h"
 #include "cli/divergence_report.h"
 #include "cli/interrupt.h"
 #include "cli/json_writer.h"
@@ -105,14 +106,18 @@ Result<Behaviour> Behave(const CompareChoice& o, const Prepared& prepared) {
   return out;
 }
 
-std::string Number(double value) { return std::isfinite(value) ? fmt::format("{:.6f}", value) : "inf"; }
+std::string Number(double value) {
+  if (!std::isfinite(value)) return "inf";
+  return value < 1e6 ? fmt::format("{:.6f}", value) : fmt::format("{:.6e}", value);
+}
 
 std::string Text(const CompareChoice& o, const model::FileComparison& files) {
-  std::string out = fmt::format("A {}: {}\nB {}: {}\n", o.a, Bytes(files.bytes_a), o.b, Bytes(files.bytes_b));
+  std::string out = fmt::format("A {}: {}\nB {}: {}\n", Printable(o.a), Bytes(files.bytes_a), Printable(o.b),
+                                Bytes(files.bytes_b));
   size_t same = 0, width = 6;
   for (const auto& t : files.tensors) {
     same += t.same;
-    if (!t.same) width = std::max(width, t.name.size());
+    if (!t.same) width = std::max(width, Printable(t.name).size());
   }
   out += fmt::format("{} of {} common tensors are the same byte for byte\n", Grouped(same),
                      Grouped(files.tensors.size()));
@@ -121,7 +126,7 @@ std::string Text(const CompareChoice& o, const model::FileComparison& files) {
                        "bytes A", "bytes B", "relative rms", "worst block", "at row, column");
   for (const auto& t : files.tensors) {
     if (t.same) continue;
-    out += fmt::format("  {:<{}}  {:<16}{:>10}{:>10}", t.name, width, t.type_a + " -> " + t.type_b,
+    out += fmt::format("  {:<{}}  {:<16}{:>10}{:>10}", Printable(t.name), width, t.type_a + " -> " + t.type_b,
                        Bytes(t.bytes_a), Bytes(t.bytes_b));
     if (!t.incomparable.empty()) {
       out += "  " + t.incomparable + "\n";
@@ -132,12 +137,12 @@ std::string Text(const CompareChoice& o, const model::FileComparison& files) {
     if (t.not_numbers > 0) out += fmt::format("  ({} weights are no numbers)", Grouped(t.not_numbers));
     out += "\n";
   }
-  for (const std::string& name : files.only_a) out += fmt::format("  only in A: {}\n", name);
-  for (const std::string& name : files.only_b) out += fmt::format("  only in B: {}\n", name);
+  for (const std::string& name : files.only_a) out += fmt::format("  only in A: {}\n", Printable(name));
+  for (const std::string& name : files.only_b) out += fmt::format("  only in B: {}\n", Printable(name));
   if (!files.keys.empty()) out += "\nmetadata that differ:\n";
   for (const auto& key : files.keys)
-    out += fmt::format("  {}: {} | {}\n", key.key, key.a.empty() ? "(none)" : key.a,
-                       key.b.empty() ? "(none)" : key.b);
+    out += fmt::format("  {}: {} | {}\n", Printable(key.key), key.a.empty() ? "(none)" : Printable(key.a),
+                       key.b.empty() ? "(none)" : Printable(key.b));
   return out;
 }
 

@@ -23,8 +23,10 @@ constexpr size_t kShownElements = 4, kShownBytes = 100;  // of arrays and string
 std::string Shown(const gguf::Value& value) {
   struct Show {
     std::string operator()(std::string_view text) const {
-      const bool cut = text.size() > kShownBytes;
-      return fmt::format("\"{}\"{}", text.substr(0, kShownBytes), cut ? "..." : "");
+      if (text.size() <= kShownBytes) return fmt::format("\"{}\"", text);
+      size_t cut = kShownBytes;  // not inside a character
+      while (cut > kShownBytes - 3 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+      return fmt::format("\"{}\"...", text.substr(0, cut));
     }
     std::string operator()(const std::shared_ptr<const gguf::Array>& array) const {
       std::string out = fmt::format("{}[{}]", gguf::Name(array->element), array->values.size());

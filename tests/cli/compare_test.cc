@@ -3,8 +3,11 @@
 
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "base/json.h"
+#include "base/printable.h"
+#include "gguf/writer.h"
 #include "tests/cli/program.h"
 
 namespace glint::cli {
@@ -140,6 +143,35 @@ TEST_F(Compare, DamageIsRefused) {
   EXPECT_EQ(counted.code, 0) << counted.err;
   EXPECT_TRUE(Has(counted.out, "weights are no numbers)")) << counted.out;
   EXPECT_EQ(Run("a.gguf", "a.gguf", {"--ctx", "x"}).code, 2);
+}
+
+// What a file says does not get to move the cursor, nor a large number to push columns into one another.
+TEST_F(Compare, WhatFilesSayIsMadePrintable) {
+  const auto write = [&](const std::string& name, float weight, const std::string& text) {
+    gguf::Writer writer;
+    writer.SetString("key\x1b[2J", text);
+    writer.AddTensor("na\nme", 0, {64}, 64 * sizeof(float), [=](const gguf::Writer::Sink& sink) {
+      const std::vector<float> weights(64, weight);
+      return sink(std::as_bytes(std::span(weights)));
+    });
+    writer.AddTensor("only\r" + name, 0, {1}, sizeof(float),
+                     [](const gguf::Writer::Sink& sink) { return sink(std::vector<std::byte>(4)); });
+    const Status written = writer.Write(Path(name), {});
+    ASSERT_TRUE(written.ok()) << written.message();
+  };
+  const std::string umlaut = "\xc3\xa4";
+  write("plain.gguf", 1, std::string(99, 'x') + umlaut);  // what is shown ends after 100 bytes
+  write("large.gguf", 1e30f, "a\nb");
+  const auto o = Run("plain.gguf", "large.gguf");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(Has(o.out, "  na\\nme  f32 -> f32 ")) << o.out;
+  EXPECT_TRUE(Has(o.out, "  1.000000e+30  1.000000e+30  0, 0\n")) << o.out;
+  EXPECT_TRUE(Has(o.out, "only in A: only\\rplain.gguf\n")) << o.out;
+  EXPECT_TRUE(Has(o.out, "key\\x1b[2J: \"" + std::string(99, 'x') + "\"... | \"a\\nb\"\n")) << o.out;
+  for (const char c : o.out) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= ' ') << o.out;
+  const auto json = RunJson("plain.gguf", "large.gguf");
+  EXPECT_TRUE(ValidUtf8(json.out)) << json.out;
+  EXPECT_TRUE(ParseJson(json.out, "stdout").ok()) << json.out;
 }
 
 }  // namespace
