@@ -275,6 +275,11 @@ class SetRun {
     if (Exists(journal_path_)) {
       // A run that is still going shows first: it is not unfinished.
       if (Status s = WorkFile::CheckFree(journal_path_); !s.ok()) return s;
+      struct stat status {};
+      if (lstat(journal_path_.c_str(), &status) == 0 && status.st_nlink > 1)
+        return {Code::kBadInput,
+                fmt::format("{}: has another name too (a hard link), whose bytes would be lost; move it",
+                            Printable(journal_path_))};
       constexpr uint64_t kLargest = uint64_t{1} << 30;
       const auto text = ReadFile(journal_path_, kLargest);
       if (!text.ok()) return text.status();
@@ -377,10 +382,12 @@ class SetRun {
       return NameAll();
     }
     for (Shard& shard : shards_) {
-      if (Status s = OpenPart(shard); !s.ok()) return s;
-      if (fresh) {
-        if (Status s = shard.file->Resize(0); !s.ok()) return s;
+      if (fresh) {  // a new file: what has this name may be a link, and another file's bytes
+        if (Status s = WorkFile::CheckFree(shard.part()); !s.ok()) return s;
+        if (unlink(shard.part().c_str()) != 0 && errno != ENOENT)
+          return SystemError(shard.part(), "cannot be removed");
       }
+      if (Status s = OpenPart(shard); !s.ok()) return s;
       if (Status s = shard.file->Reserve(shard.bytes()); !s.ok()) return s;
       if (Status s = shard.file->WriteAt(0, shard.header); !s.ok()) return s;
       shard.file.reset();

@@ -152,6 +152,27 @@ TEST(SetWriter, AnotherIdentityIsRefusedAndRestartDropsIt) {
   EXPECT_EQ(made->taken_over, 0u);
 }
 
+// What lies under the names of unfinished files may be another file's second name: that keeps its bytes.
+TEST(SetWriter, RestartLeavesLinkedFilesAlone) {
+  const TempDir folder;
+  const std::string theirs = "bytes of someone else's";
+  folder.Write("precious", theirs);
+  std::filesystem::create_hard_link(folder.Path("precious"), folder.Path("x-00002-of-00003.gguf.part"));
+  Source first, second;
+  auto options = first.Options();
+  options.restart = true;
+  const auto made = first.Make().WriteSet(folder.Path("x.gguf"), options);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(folder.Read("precious"), theirs);
+  std::filesystem::create_hard_link(folder.Path("precious"), folder.Path("x.gguf.journal"));
+  options = second.Options();
+  options.restart = options.replace = true;
+  const auto refused = second.Make().WriteSet(folder.Path("x.gguf"), options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("hard link"), std::string::npos) << refused.status().message();
+  EXPECT_EQ(folder.Read("precious"), theirs);
+}
+
 // A folder takes the last part's name while the last tensor is noted.
 Writer::SetOptions TakingTheLastName(Source& source, const TempDir& folder) {
   auto options = source.Options();
