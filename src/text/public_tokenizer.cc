@@ -10,8 +10,6 @@
 namespace glint {
 namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
-
 bool Shown(const text::Tokenizer& tokenizer, int32_t id, bool show_special) {
   return show_special || tokenizer.Kind(id) != text::TokenKind::kControl;
 }
@@ -24,25 +22,14 @@ TextStream::TextStream(std::shared_ptr<const text::Tokenizer> tokenizer, bool sh
 std::string TextStream::Push(int32_t id) {
   if (Shown(*tokenizer_, id, show_special_)) pending_ += tokenizer_->Bytes(id);
   std::string out;
-  std::string_view rest = pending_;
-  while (!rest.empty()) {
-    const auto unit = text::unicode::Read(rest);
-    if (unit.state == text::unicode::Unit::State::kTruncated) break;
-    if (unit.state == text::unicode::Unit::State::kValid) {
-      out += rest.substr(0, unit.length);
-    } else {
-      out += kReplacement;
-    }
-    rest.remove_prefix(unit.length);
-  }
-  pending_ = std::string(rest);
+  text::unicode::MoveWhole(pending_, out);
   return out;
 }
 
 std::string TextStream::Finish() {
-  const bool unfinished = !pending_.empty();  // at most three bytes, one maximal subpart
-  pending_.clear();
-  return std::string(unfinished ? kReplacement : "");
+  std::string out;
+  text::unicode::MoveRest(pending_, out);
+  return out;
 }
 
 Tokenizer::Tokenizer(std::shared_ptr<const text::Tokenizer> tokenizer,

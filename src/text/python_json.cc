@@ -109,8 +109,18 @@ class Reader {
   size_t at_ = 0;
 };
 
-void AppendString(std::string_view text, std::string& out) {
-  out += '"';
+bool IsInteger(std::string_view number) { return number.find_first_of(".eE") == std::string_view::npos; }
+
+// Out of range is an infinity or a zero, as in Python; from_chars would leave the value as it was. Plain strtod would
+// read a number as the program's locale writes it.
+double ToDouble(std::string_view number) {
+  static const locale_t kC = newlocale(LC_ALL_MASK, "C", nullptr);
+  return strtod_l(std::string(number).c_str(), nullptr, kC);
+}
+
+}  // namespace
+
+void AppendInsideJsonString(std::string_view text, std::string& out) {
   for (const char c : text) {
     switch (c) {
       case '"':
@@ -142,19 +152,13 @@ void AppendString(std::string_view text, std::string& out) {
         }
     }
   }
+}
+
+void AppendJsonString(std::string_view text, std::string& out) {
+  out += '"';
+  AppendInsideJsonString(text, out);
   out += '"';
 }
-
-bool IsInteger(std::string_view number) { return number.find_first_of(".eE") == std::string_view::npos; }
-
-// Out of range is an infinity or a zero, as in Python; from_chars would leave the value as it was. Plain strtod would
-// read a number as the program's locale writes it.
-double ToDouble(std::string_view number) {
-  static const locale_t kC = newlocale(LC_ALL_MASK, "C", nullptr);
-  return strtod_l(std::string(number).c_str(), nullptr, kC);
-}
-
-}  // namespace
 
 Result<std::vector<RawMember>> ObjectMembers(std::string_view text) {
   const auto parsed = ParseJson(text, "JSON");
@@ -190,7 +194,7 @@ std::string PythonDumps(std::string_view value) {
   for (reader.SkipSpace(); !reader.end(); reader.SkipSpace()) {
     const char c = reader.Peek();
     if (c == '"') {
-      AppendString(reader.String(), out);
+      AppendJsonString(reader.String(), out);
     } else if (c == ',' || c == ':') {
       out += c, out += ' ';
       reader.Skip();

@@ -19,6 +19,10 @@ struct RawMember {
 // twice, at most 64 deep).
 Result<std::vector<RawMember>> ObjectMembers(std::string_view text);
 
+// Well-formed UTF-8 as a JSON string, quotes and all, or the inside of one; escaped only where JSON must.
+void AppendJsonString(std::string_view text, std::string& out);
+void AppendInsideJsonString(std::string_view text, std::string& out);
+
 // The rest take a value of ObjectMembers.
 
 // Separators ", " and ": ", strings escaped only where JSON must, integers as they are, other numbers by Python's repr.

@@ -1,6 +1,11 @@
 #include "text/unicode.h"
 
 namespace glint::text::unicode {
+namespace {
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+}  // namespace
 
 // Table 3-7 of the Unicode Standard: only the second byte's range depends on the first.
 Unit Read(std::string_view bytes) {
@@ -36,6 +41,22 @@ void Append(char32_t c, std::string& out) {
   } else {
     put(0xf0 | c >> 18), put(0x80 | (c >> 12 & 0x3f)), put(0x80 | (c >> 6 & 0x3f)), put(0x80 | (c & 0x3f));
   }
+}
+
+void MoveWhole(std::string& pending, std::string& out) {
+  std::string_view rest = pending;
+  while (!rest.empty()) {
+    const Unit unit = Read(rest);
+    if (unit.state == Unit::State::kTruncated) break;
+    out += unit.state == Unit::State::kValid ? rest.substr(0, unit.length) : kReplacement;
+    rest.remove_prefix(unit.length);
+  }
+  pending.erase(0, pending.size() - rest.size());
+}
+
+void MoveRest(std::string& pending, std::string& out) {
+  if (!pending.empty()) out += kReplacement;  // at most three bytes, one maximal subpart
+  pending.clear();
 }
 
 }  // namespace glint::text::unicode

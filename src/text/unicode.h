@@ -24,6 +24,12 @@ Unit Read(std::string_view bytes);
 
 void Append(char32_t code_point, std::string& out);
 
+// Moves from `pending` to `out` what can be told: whole characters as they are, bytes that cannot become one as U+FFFD, one for
+// each maximal subpart. An unfinished character stays.
+void MoveWhole(std::string& pending, std::string& out);
+// U+FFFD in place of an unfinished character: what MoveWhole left, when nothing follows.
+void MoveRest(std::string& pending, std::string& out);
+
 // The pre-tokenizer's classes: general category L*, N*, property White_Space, and the rest (unassigned too).
 enum class Class : uint8_t { kOther, kLetter, kNumber, kSpace };
 
