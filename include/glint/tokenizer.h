@@ -30,6 +30,8 @@ struct Message {
   std::string reasoning = {};  // assistant only
   std::vector<ToolCall> tool_calls = {};
   std::string tool_call_id = {};  // tool results only: the id of the call they answer; may be empty
+  // Assistant only: reasoning was given apart, be it empty. If neither this nor `reasoning` is set, it is looked for in the content.
+  bool reasoning_apart = false;
 };
 
 struct ChatOptions {

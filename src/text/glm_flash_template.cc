@@ -69,7 +69,8 @@ Status RenderCall(const ToolCall& call, PartWriter& out) {
 Status RenderAssistant(const Message& message, bool keep_reasoning, PartWriter& out) {
   std::string_view content = message.content, reasoning = message.reasoning;
   // A client that keeps no reasoning apart sends it back inside the content.
-  if (const size_t end = content.find(kEndThink); reasoning.empty() && end != std::string_view::npos) {
+  const bool apart = message.reasoning_apart || !reasoning.empty();
+  if (const size_t end = content.find(kEndThink); !apart && end != std::string_view::npos) {
     reasoning = content.substr(0, end);
     if (const size_t begin = reasoning.rfind(kThink); begin != std::string_view::npos) {
       reasoning.remove_prefix(begin + kThink.size());
