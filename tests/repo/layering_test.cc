@@ -25,8 +25,8 @@ struct Layer {
 };
 
 const std::map<std::string, Layer>& Layers() {
-  static const Names kLow{"status.h"}, kText{"status.h", "tokenizer.h"};
-  static const Names kAll{"status.h", "tokenizer.h", "model.h", "session.h", "sampler.h"};
+  static const Names kLow{"status.h"}, kText{"answer.h", "status.h", "tokenizer.h"};
+  static const Names kAll{"answer.h", "status.h", "tokenizer.h", "model.h", "session.h", "sampler.h"};
   static const std::map<std::string, Layer> kLayers{
       {"base", {{}, kLow}},
       {"gguf", {{"base"}, kLow}},
