@@ -1,4 +1,4 @@
-// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,session,imatrix,base_file,recipe}. Usage: make_corpus DIRECTORY
+// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,answer_parser,session,imatrix,base_file,recipe}. Usage: make_corpus DIRECTORY
 // (gguf and safetensors start from the files of tests/data/files.)
 #include <cstdio>
 #include <filesystem>
@@ -98,6 +98,31 @@ void WriteConversations(const fs::path& to) {
       R"({"json":"{\"name\":\"v\",\"defer_loading\":true}"}],"template":"[gMASK]<sop>Reasoning Effort: "})");
 }
 
+// Marks as fuzz/answer_parser_fuzz.cc has them.
+std::string Answer(char options, std::string tools, const std::string& stop, const std::string& text) {
+  tools.resize((tools.size() + 15) / 16 * 16, ' ');
+  std::string out = {options, static_cast<char>(tools.size() / 16), static_cast<char>(stop.size())};
+  return out + tools + stop + text;
+}
+
+void WriteAnswers(const fs::path& to) {
+  const std::string tools =
+      R"({"name":"f","parameters":{"properties":{"s":{"type":"string"},"n":{"anyOf":[{"$ref":"#/$defs/i"},{"type":"null"}]}},)"
+      R"("$defs":{"i":{"enum":[1,2]}}}})"
+      "\n"
+      R"({"type":"function","function":{"name":"now"}})";
+  Write(to / "answer_parser/text",
+        Answer(1, "", "END", "Hm. the\2Yes, th\xc3\xa9 \xf0\x9f\x98 EN or END.\x0e"));
+  Write(to / "answer_parser/calls",
+        Answer(1, tools, "\n\n",
+               "Hm.\2One moment.\n\3f\5s\6\7the \"\\\1\2 007\x08\5n\6\7null\x08\4\n\3now\4\x0e"));
+  Write(to / "answer_parser/repaired", Answer(2, tools, "", "\3fs\6\7a\x08n\6 2\x08\3f\5s\7b\4\3now\4\4"));
+  Write(to / "answer_parser/malformed",
+        Answer(2, tools, "x", "\3f\5s\6\7a\x08 b\4\3no no\4\3f\5s\6\7a\x08\5s\6\7b\x08\4\3\3{}\4\4"));
+  Write(to / "answer_parser/in_reasoning",
+        Answer(1, tools, "", "a\3now\4 b\3f\5n\6\0071\2\3now\4\3now\4\x0e"));
+}
+
 bool WriteSessions(const fs::path& to) {
   fs::create_directories(to / "session");
   const Model& model = fuzz::SessionModel();
@@ -179,6 +204,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   WriteConversations(argv[1]);
+  WriteAnswers(argv[1]);
   WriteRecipes(argv[1]);
   const bool written =
       WriteTokenizers(argv[1]) && WriteSessions(argv[1]) && WriteImatrix(argv[1]) && WriteBases(argv[1]);
