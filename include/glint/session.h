@@ -67,6 +67,10 @@ class Session {
   Status AppendBest(std::span<const int32_t> tokens, int32_t* best,
                     const std::function<bool(uint64_t, uint64_t)>& progress = {});
 
+  // As AppendBest with the choice after each token, int32_t[tokens.size()]: what a verify of drafts wants to know, from one pass.
+  Status AppendBestOfEach(std::span<const int32_t> tokens, std::span<int32_t> best,
+                          const std::function<bool(uint64_t, uint64_t)>& progress = {});
+
   // As Append without progress, and also copies out the trunk's final-norm rows float[tokens.size()][hidden_size] (input of the MTP block).
   Status AppendWithHidden(std::span<const int32_t> tokens, LogitRows which, std::span<float> logits,
                           std::span<float> hidden);

@@ -197,7 +197,7 @@ Status TrunkPass(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, 
   return NoRoomOrRethrow();
 }
 
-// best: null, or the choice after the last token, in place of its logits.
+// best: null, or where the choices after the tokens that `which` names go, in place of their logits.
 Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std::span<float> logits,
               int32_t* best, std::span<float> hidden, bool want_hidden,
               const std::function<bool(uint64_t, uint64_t)>& progress) {
@@ -229,7 +229,9 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
     const int64_t rows = ChunkRows(s, start + done, total - done);
     const auto part = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(rows));
     const bool wants_logits = which == LogitRows::kAll || (which == LogitRows::kLast && done + rows == total);
-    float* const logits_out = which == LogitRows::kAll ? logits.data() + done * hp.vocab_size : logits.data();
+    float* const logits_out =
+        which == LogitRows::kAll && best == nullptr ? logits.data() + done * hp.vocab_size : logits.data();
+    int32_t* const best_out = best != nullptr && which == LogitRows::kAll ? best + done : best;
     bool stopped = false;
     if (s.verifier != nullptr && progress) {  // its passes are slow: the caller may stop inside one
       s.verifier->progress = [&](double) {
@@ -237,9 +239,9 @@ Status Append(SessionImpl& s, std::span<const int32_t> ids, LogitRows which, std
         return !stopped;
       };
     }
-    Status status =
-        TrunkPass(s, part, wants_logits ? which : LogitRows::kNone, logits_out,
-                  want_hidden ? hidden.data() + done * hp.hidden : nullptr, wants_logits ? best : nullptr);
+    Status status = TrunkPass(s, part, wants_logits ? which : LogitRows::kNone, logits_out,
+                              want_hidden ? hidden.data() + done * hp.hidden : nullptr,
+                              wants_logits ? best_out : nullptr);
     if (s.verifier != nullptr) s.verifier->progress = {};
     if (stopped) return status;
     if (!status.ok()) {
@@ -311,6 +313,17 @@ Status Session::Append(std::span<const int32_t> tokens, LogitRows which, std::sp
 Status Session::AppendBest(std::span<const int32_t> tokens, int32_t* best,
                            const std::function<bool(uint64_t, uint64_t)>& progress) try {
   return impl_->Keep(engine::Append(*impl_, tokens, LogitRows::kLast, {}, best, {}, false, progress));
+} catch (...) {
+  return NoRoomOrRethrow();
+}
+
+Status Session::AppendBestOfEach(std::span<const int32_t> tokens, std::span<int32_t> best,
+                                 const std::function<bool(uint64_t, uint64_t)>& progress) try {
+  if (best.size() != tokens.size()) {
+    return {Code::kBadInput,
+            fmt::format("`best` holds {} ids; {} tokens are as many", best.size(), tokens.size())};
+  }
+  return impl_->Keep(engine::Append(*impl_, tokens, LogitRows::kAll, {}, best.data(), {}, false, progress));
 } catch (...) {
   return NoRoomOrRethrow();
 }

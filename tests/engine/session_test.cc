@@ -68,6 +68,15 @@ TEST(Session, AppendBestChoosesAsTheGreedySampler) {
       at += rows;
       EXPECT_EQ(best, chosen(at - 1)) << "after " << at << " tokens";
     }
+    auto each = Session::Create(model, {.context = 512, .check = check});
+    ASSERT_TRUE(each.ok());
+    at = 0;
+    for (const size_t rows : {4, 1, 3, 40, 21}) {
+      std::vector<int32_t> best(rows, -7);
+      ASSERT_TRUE(each->AppendBestOfEach(std::span(ids).subspan(at, rows), best).ok());
+      for (size_t r = 0; r < rows; ++r) EXPECT_EQ(best[r], chosen(at + r)) << "token " << at + r;
+      at += rows;
+    }
     std::vector<float> row(vocab);
     ASSERT_TRUE(session->Append(std::span(ids).subspan(at), LogitRows::kLast, row).ok());
     EXPECT_TRUE(std::equal(row.begin(), row.end(), logits.end() - static_cast<std::ptrdiff_t>(vocab)));
@@ -77,6 +86,26 @@ TEST(Session, AppendBestChoosesAsTheGreedySampler) {
   EXPECT_TRUE(session.AppendBest({}, &best).ok());
   EXPECT_EQ(best, -7);
   ExpectRefused(session.AppendBest(std::vector<int32_t>{256}, &best), Code::kBadInput, "256");
+  EXPECT_TRUE(session.AppendBestOfEach({}, {}).ok());
+  ExpectRefused(session.AppendBestOfEach(std::vector<int32_t>{1, 2}, {&best, 1}), Code::kBadInput,
+                "`best` holds 1 ids; 2 tokens are as many");
+}
+
+// More tokens than a pass takes: the choices of the later passes follow those of the first.
+TEST(Session, AppendBestOfEachGoesOnFromPassToPass) {
+  const Model model = Micro();
+  const auto rows = static_cast<size_t>(model.impl()->backend->prompt_rows()) + 70;
+  const auto ids = Ids(rows);
+  std::vector<int32_t> together(rows, -7), apart(rows, -8);
+  auto one = Session::Create(model, {.context = 1024}), other = Session::Create(model, {.context = 1024});
+  ASSERT_TRUE(one.ok() && other.ok());
+  ASSERT_TRUE(one->AppendBestOfEach(ids, together).ok());
+  for (size_t at = 0, some = 1; at < rows; at += some, some = some % 50 + 7) {
+    const size_t count = std::min(some, rows - at);
+    ASSERT_TRUE(
+        other->AppendBestOfEach(std::span(ids).subspan(at, count), std::span(apart).subspan(at, count)).ok());
+  }
+  EXPECT_EQ(together, apart);
 }
 
 TEST(Model, SaysWhatItIs) {
