@@ -17,6 +17,7 @@
 #include "engine/model_impl.h"
 #include "engine/session_impl.h"
 #include "engine/synthetic_depth.h"
+#include "plan/step_bytes.h"
 
 namespace glint::cli {
 namespace {
@@ -27,13 +28,14 @@ constexpr int64_t kDefaultPrefill = 128, kDefaultDecode = 32;
 constexpr int64_t kBlocksOfSeveral = 8, kBlocksOfOne = 3, kMostBlocksByTime = 100, kMostBlocks = 10000;
 constexpr double kSecondsOfOne = 2, kSecondsAnArm = 4;
 constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a sample, or a depth
+constexpr int64_t kMostRows = 512;                 // of a pass that counts as decode
 constexpr double kDefaultConfidence = 97.5;        // per cent
 
 struct BenchOptions {
   ArmChoice common;
   std::vector<std::string> arm_texts;
   std::vector<ArmChoice> arms;  // of arm_texts, while parsing
-  std::optional<std::string> depths, file, csv, plot;
+  std::optional<std::string> depths, rows, file, csv, plot;
   std::optional<int64_t> real, prefill, decode, blocks, warmup, loads;
   std::optional<uint64_t> seed;
   std::optional<double> confidence, seconds;
@@ -42,20 +44,30 @@ struct BenchOptions {
 
 // ---- what to measure
 
-Result<std::vector<int64_t>> ParseDepths(const std::string& text) {
-  std::vector<int64_t> depths;
+// "512,2048" as ascending numbers, each once.
+Result<std::vector<int64_t>> ParseNumbers(const char* option, const std::string& text, int64_t least,
+                                          int64_t most) {
+  std::vector<int64_t> numbers;
   for (const std::string& entry : SplitNames({text})) {
-    const auto depth = ParseInteger(entry);
-    if (!depth || *depth < 0 || *depth > kMostTokens) {
+    const auto number = ParseInteger(entry);
+    if (!number || *number < least || *number > most) {
       return Status(Code::kBadInput,
-                    fmt::format("--ctx: '{}' is not a whole number from 0 to {}", entry, kMostTokens));
+                    fmt::format("{}: '{}' is not a whole number from {} to {}", option, entry, least, most));
     }
-    depths.push_back(*depth);
+    numbers.push_back(*number);
   }
-  if (depths.empty()) return Status(Code::kBadInput, "--ctx: the list is empty");
-  std::sort(depths.begin(), depths.end());
-  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  return depths;
+  if (numbers.empty()) return Status(Code::kBadInput, fmt::format("{}: the list is empty", option));
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+Result<std::vector<int64_t>> ParseDepths(const std::string& text) {
+  return ParseNumbers("--ctx", text, 0, kMostTokens);
+}
+
+Result<std::vector<int64_t>> ParseRows(const std::string& text) {
+  return ParseNumbers("--rows", text, 1, kMostRows);
 }
 
 // The depths asked for; else those of the defaults that all models have room for.
@@ -76,7 +88,12 @@ Result<engine::BenchSettings> Settings(const BenchOptions& o, const std::vector<
   engine::BenchSettings s;
   s.prefill = o.prefill.value_or(kDefaultPrefill);
   s.decode = o.decode.value_or(kDefaultDecode);
-  auto depths = Depths(o, models, std::max(s.prefill, s.decode));
+  if (o.rows) {
+    const auto rows = ParseRows(*o.rows);
+    if (!rows.ok()) return rows.status();
+    s.rows.assign(rows->begin(), rows->end());
+  }
+  auto depths = Depths(o, models, s.Sample());
   if (!depths.ok()) return depths.status();
   s.depths = std::move(*depths);
   s.real_tokens = o.real.value_or(0);
@@ -235,13 +252,18 @@ Result<BenchArmFacts> FactsOf(const ArmChoice& choice, const engine::BenchArm& a
     if (!levers.ok()) return levers.status();
     facts.prefill_levers = std::move(*levers);
   }
-  auto levers = LeversOf(arm.model, 1);
+  auto levers = LeversOf(arm.model, settings.rows[0]);
   if (!levers.ok()) return levers.status();
   facts.decode_levers = std::move(*levers);
-  for (const int64_t depth : settings.depths) {
-    const auto bytes = engine::DecodeBytes(arm.model, depth);
-    if (!bytes.ok()) return bytes.status();
-    facts.decode_bytes.push_back(*bytes);
+  const model::HParams& hp = arm.model.impl()->data.hparams;
+  facts.all_experts = hp.experts;
+  for (const int rows : settings.rows) {
+    if (hp.experts > 0) facts.experts.push_back(plan::ExpectedExperts(hp, rows));
+    for (const int64_t depth : settings.depths) {
+      const auto bytes = engine::DecodeBytes(arm.model, depth, rows);
+      if (!bytes.ok()) return bytes.status();
+      facts.decode_bytes.push_back(*bytes);
+    }
   }
   return facts;
 }
@@ -348,6 +370,10 @@ Work DeclareBench(Options& options) {
                 "Prompt tokens of a sample, read at that depth; 0: none; without it 128");
   options.Value("--decode", "N", &o->decode, 0, kMostTokens,
                 "Tokens of a sample decoded one by one at that depth; 0: none; without it 32");
+  options.Value(
+      "--rows", "N,...", &o->rows,
+      "Tokens of a decode pass, as many passes as --decode says: 1 is decoding, 2,3,4 what verifying "
+      "drafts takes, beside what it should take by its bytes; without it 1");
   options.Value("-b,--blocks", "N", &o->blocks, 1, kMostBlocks,
                 "Blocks at each depth; in a block an arm is measured twice (A B B A); without it by time");
   options.Value(
@@ -397,12 +423,18 @@ Work DeclareBench(Options& options) {
   options.Examples(
       {"glint bench", "glint bench --ctx 0,1024 --blocks 3 --csv samples.csv --plot depth.svg",
        "glint bench --ctx 256 --arm \"one: --threads 1\" --arm \"two: --threads 2\" --decode 8 --prefill 0",
+       "glint bench --ctx 256 --prefill 0 --decode 4 --rows 1,2,3,4 --blocks 2",
        "glint bench --synthetic tiny --ctx 64 --prefill 16 --decode 4 -b 8 --arm base: --arm \"plain: "
        "--without all\" --json"});
   options.Check([o]() -> Status {
     if (o->depths) {
       const auto depths = ParseDepths(*o->depths);
       if (!depths.ok()) return depths.status();
+    }
+    if (o->rows) {
+      const auto rows = ParseRows(*o->rows);
+      if (!rows.ok()) return rows.status();
+      if (o->decode == 0) return {Code::kBadInput, "--rows is of decode passes, and --decode is 0"};
     }
     if (o->prefill == 0 && o->decode == 0) {
       return {Code::kBadInput, "nothing to measure: --prefill and --decode are both 0"};

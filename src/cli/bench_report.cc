@@ -15,6 +15,7 @@ namespace {
 
 using engine::BenchCell;
 using engine::BenchPhase;
+using engine::BenchWork;
 
 const BenchArmFacts& ArmOf(const BenchReport& r, int arm) { return r.arms[static_cast<size_t>(arm)]; }
 int64_t DepthOf(const BenchReport& r, int depth) { return r.settings.depths[static_cast<size_t>(depth)]; }
@@ -53,12 +54,20 @@ std::string BuildLine(const BenchReport& r) {
   return fmt::format("glint {} ({}, {}), {}", r.build.version, r.build.commit, r.build.compiler, r.date);
 }
 
+// Decoding as ever: no passes of more tokens.
+bool OneRowOnly(const engine::BenchSettings& s) { return s.rows == std::vector<int>{1}; }
+
 std::string MethodLine(const BenchReport& r) {
   const engine::BenchSettings& s = r.settings;
   std::vector<std::string> samples;
   if (s.prefill > 0)
     samples.push_back(fmt::format("prefill of {} tokens", Grouped(static_cast<uint64_t>(s.prefill))));
-  if (s.decode > 0) samples.push_back(fmt::format("decode of {}", Grouped(static_cast<uint64_t>(s.decode))));
+  if (s.decode > 0 && OneRowOnly(s)) {
+    samples.push_back(fmt::format("decode of {}", Grouped(static_cast<uint64_t>(s.decode))));
+  } else if (s.decode > 0) {
+    samples.push_back(
+        fmt::format("{} passes of each number of rows", Grouped(static_cast<uint64_t>(s.decode))));
+  }
   return fmt::format("{}; {} of warm-up apart; context: {}", Joined(samples, ", "), s.warmup,
                      Printable(r.context));
 }
@@ -110,11 +119,49 @@ std::string LoadLine(const BenchArmFacts& arm, bool named) {
   return line;
 }
 
-// Bytes a second that decoding had to move; 0 for prefill, whose weights serve many tokens.
-double DecodeBandwidth(const BenchReport& r, const BenchCell& cell) {
+size_t IndexOf(const BenchReport& r, int rows) {
+  const auto& all = r.settings.rows;
+  return static_cast<size_t>(std::find(all.begin(), all.end(), rows) - all.begin());
+}
+
+// Bytes that a decode pass had to move; 0 for prefill, whose weights serve many tokens.
+double PassBytes(const BenchReport& r, const BenchCell& cell, int rows) {
   const auto& bytes = ArmOf(r, cell.arm).decode_bytes;
   if (cell.phase != BenchPhase::kDecode || bytes.empty()) return 0;
-  return cell.rate.median * bytes[static_cast<size_t>(cell.depth)];
+  return bytes[IndexOf(r, rows) * r.settings.depths.size() + static_cast<size_t>(cell.depth)];
+}
+
+double DecodeBandwidth(const BenchReport& r, const BenchCell& cell) {
+  const double bytes = PassBytes(r, cell, cell.rows);
+  return bytes > 0 ? bytes / cell.SecondsAPass() : 0;
+}
+
+// A pass of several rows beside one of one row, of the same arm at the same depth: how many times as long it took, and how many times
+// the bytes it moves.
+struct TimesOneRow {
+  double time = 0, bytes = 0;
+};
+std::optional<TimesOneRow> BesideOneRow(const BenchReport& r, const BenchCell& cell) {
+  if (cell.phase != BenchPhase::kDecode || cell.rows == 1 || PassBytes(r, cell, cell.rows) <= 0)
+    return std::nullopt;
+  for (const BenchCell& one : r.analysis.cells) {
+    if (one.arm != cell.arm || one.depth != cell.depth || one.Work() != BenchWork{cell.phase, 1}) continue;
+    return TimesOneRow{cell.SecondsAPass() / one.SecondsAPass(),
+                       PassBytes(r, cell, cell.rows) / PassBytes(r, cell, 1)};
+  }
+  return std::nullopt;
+}
+
+// What the byte counts of several rows take for given.
+std::string ExpertsLine(const BenchArmFacts& arm, const std::vector<int>& rows) {
+  std::string counts, experts;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const char* const between = i == 0 ? "" : i + 1 == rows.size() ? " and " : ", ";
+    counts += fmt::format("{}{}", between, rows[i]);
+    experts += fmt::format("{}{:.3g}", between, arm.experts[i]);
+  }
+  return fmt::format("By bytes: tokens that choose evenly, {} of which use {} of a layer's {} experts.\n",
+                     counts, experts, arm.all_experts);
 }
 
 // Of the bandwidth that a plain read reaches; nothing without limits.
@@ -144,11 +191,16 @@ std::string BenchTable(const BenchReport& r) {
   out += MethodLine(r) + "\n\n";
 
   const bool decodes = r.settings.decode > 0, limits = decodes && !seen.empty();
+  const bool passes = decodes && !OneRowOnly(r.settings);
   std::vector<std::vector<std::string>> rows{
-      {"phase", "depth", "arm", "samples", "tokens/s", "quartiles", "range"}};
-  std::string align = "lrlrrrr";
+      {"phase", "depth", "rows", "arm", "samples", "tokens/s", "quartiles", "range"}};
+  std::string align = "lrrlrrrr";
   if (decodes) rows[0].push_back("GB/s"), align += 'r';
   if (limits) rows[0].push_back("of read"), align += 'r';
+  if (passes) {
+    for (const char* name : {"ms a pass", "x one row", "by bytes", "over"})
+      rows[0].emplace_back(name), align += 'r';
+  }
   rows[0].push_back(several ? "against " + Printable(r.arms[0].name) : ""), align += 'l';
   const int fewest = engine::FewestPairs(r.analysis.comparisons, r.confidence);
   for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
@@ -157,6 +209,7 @@ std::string BenchTable(const BenchReport& r) {
       std::vector<std::string> row{
           cell.arm == 0 ? std::string(Name(phase)) : "",
           cell.arm == 0 ? Grouped(static_cast<uint64_t>(DepthOf(r, cell.depth))) : "",
+          cell.arm == 0 && phase == BenchPhase::kDecode ? fmt::format("{}", cell.rows) : "",
           Printable(ArmOf(r, cell.arm).name),
           fmt::format("{}", cell.samples),
           Rate(cell.rate.median),
@@ -166,15 +219,33 @@ std::string BenchTable(const BenchReport& r) {
       const auto share = ShareOfRead(r, cell);
       if (decodes) row.push_back(bandwidth > 0 ? Rate(bandwidth / 1e9) : "");
       if (limits) row.push_back(share ? fmt::format("{:.0f} %", 100 * *share) : "");
+      if (passes && phase == BenchPhase::kDecode) {
+        const auto times = BesideOneRow(r, cell);
+        row.push_back(Rate(1e3 * cell.SecondsAPass()));
+        row.push_back(times ? Rate(times->time) : "");
+        row.push_back(times ? Rate(times->bytes) : "");
+        row.push_back(times ? Rate(times->time / times->bytes) : "");
+      } else if (passes) {
+        row.resize(row.size() + 4);
+      }
       row.push_back(Describe(cell, fewest));
       rows.push_back(std::move(row));
     }
   }
-  if (!several) {
-    for (auto& row : rows) row.erase(row.begin() + 2);
-    align.erase(2, 1);
-  }
+  const auto leave_out = [&](size_t column) {
+    for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+    align.erase(column, 1);
+  };
+  if (!several) leave_out(3);
+  if (!passes) leave_out(2);
   out += Aligned(rows, align);
+  std::vector<std::string> experts;  // each line once
+  for (const BenchArmFacts& arm : r.arms) {
+    if (!passes || arm.experts.empty()) continue;
+    std::string line = ExpertsLine(arm, r.settings.rows);
+    if (std::find(experts.begin(), experts.end(), line) == experts.end()) experts.push_back(std::move(line));
+  }
+  if (!experts.empty()) out += "\n" + Joined(experts, "");
   const auto& cells = r.analysis.cells;
   const bool any =
       std::any_of(cells.begin(), cells.end(), [](const auto& cell) { return cell.ratio.has_value(); });
@@ -211,7 +282,10 @@ std::string BenchJson(const BenchReport& r) {
   for (const int64_t depth : s.depths) json.Value(depth);
   json.EndArray();
   if (s.real_tokens > 0) json.Member("fill_from", s.real_tokens);
-  json.Member("prefill_tokens", s.prefill).Member("decode_tokens", s.decode).Member("least_blocks", s.blocks);
+  json.Member("prefill_tokens", s.prefill).Member("decode_tokens", s.decode);
+  json.Key("rows").BeginArray(true);
+  for (const int rows : s.rows) json.Value(rows);
+  json.EndArray().Member("least_blocks", s.blocks);
   json.Member("most_blocks", s.most_blocks).Member("seconds_a_depth", s.seconds);
   json.Member("warmup", s.warmup).Member("confidence", r.confidence);
   json.Member("confidence_each", r.analysis.each).Member("comparisons", r.analysis.comparisons).EndObject();
@@ -241,13 +315,22 @@ std::string BenchJson(const BenchReport& r) {
   json.Key("results").BeginArray();
   for (const BenchCell& cell : r.analysis.cells) {
     json.BeginObject().Member("arm", ArmOf(r, cell.arm).name).Member("phase", Name(cell.phase));
-    json.Member("depth", DepthOf(r, cell.depth)).Member("samples", cell.samples);
+    json.Member("depth", DepthOf(r, cell.depth));
+    if (cell.phase == BenchPhase::kDecode) json.Member("rows", cell.rows);
+    json.Member("samples", cell.samples);
     json.Key("tokens_per_second").BeginObject().Member("median", cell.rate.median);
     json.Member("quartile_low", cell.rate.low).Member("quartile_high", cell.rate.high);
     json.Member("least", cell.rate.least).Member("most", cell.rate.most).EndObject();
     if (const double bandwidth = DecodeBandwidth(r, cell); bandwidth > 0) {
-      json.Member("bytes_per_token", ArmOf(r, cell.arm).decode_bytes[static_cast<size_t>(cell.depth)]);
-      json.Member("bytes_per_second", bandwidth);
+      const double bytes = PassBytes(r, cell, cell.rows);
+      json.Member("seconds_per_pass", cell.SecondsAPass()).Member("bytes_per_pass", bytes);
+      json.Member("bytes_per_token", bytes / cell.rows).Member("bytes_per_second", bandwidth);
+      if (const auto& experts = ArmOf(r, cell.arm).experts; !experts.empty())
+        json.Member("expected_experts", experts[IndexOf(r, cell.rows)]);
+    }
+    if (const auto times = BesideOneRow(r, cell)) {
+      json.Key("times_one_row").BeginObject().Member("seconds", times->time).Member("bytes", times->bytes);
+      json.Member("over", times->time / times->bytes).EndObject();
     }
     if (const auto share = ShareOfRead(r, cell)) json.Member("share_of_read", *share);
     json.Member("verdict", Name(cell.verdict)).Member("pairs", cell.pairs);
@@ -262,12 +345,14 @@ std::string BenchJson(const BenchReport& r) {
   json.Key("samples").BeginArray();
   for (const engine::BenchSample& sample : r.run.samples) {
     json.BeginObject().Member("arm", ArmOf(r, sample.arm).name).Member("phase", Name(sample.phase));
-    json.Member("depth", DepthOf(r, sample.depth)).Member("warmup", sample.block < 0).Key("block");
+    json.Member("depth", DepthOf(r, sample.depth));
+    if (sample.phase == BenchPhase::kDecode) json.Member("rows", sample.rows);
+    json.Member("warmup", sample.block < 0).Key("block");
     if (sample.block < 0)
       json.Null();
     else
       json.Value(sample.block);
-    json.Member("position", sample.position).Member("tokens", s.Tokens(sample.phase));
+    json.Member("position", sample.position).Member("tokens", s.Tokens(sample.Work()));
     json.Member("seconds", sample.seconds).EndObject();
   }
   return json.EndArray().EndObject().Take();
@@ -291,19 +376,16 @@ std::string CsvLine(const std::vector<std::string>& fields) {
 }  // namespace
 
 std::string BenchCsv(const BenchReport& r) {
-  std::string out = CsvLine({"arm",         "phase",        "depth",
-                             "warmup",      "block",        "position",
-                             "tokens",      "seconds",      "tokens_per_second",
-                             "flags",       "source",       "model",
-                             "fingerprint", "device",       "threads",
-                             "chunk",       "slow",         "levers",
-                             "context",     "date",         "glint",
-                             "commit",      "compiler",     "processor",
-                             "cores",       "memory_bytes", "system",
-                             "kernel",      "gpus",         "complete"});
+  std::string out = CsvLine({"arm",      "phase",        "depth",  "warmup",      "block",
+                             "position", "tokens",       "rows",   "seconds",     "tokens_per_second",
+                             "flags",    "source",       "model",  "fingerprint", "device",
+                             "threads",  "chunk",        "slow",   "levers",      "context",
+                             "date",     "glint",        "commit", "compiler",    "processor",
+                             "cores",    "memory_bytes", "system", "kernel",      "gpus",
+                             "complete"});
   for (const engine::BenchSample& s : r.run.samples) {
     const BenchArmFacts& arm = ArmOf(r, s.arm);
-    const int64_t tokens = r.settings.Tokens(s.phase);
+    const int64_t tokens = r.settings.Tokens(s.Work());
     const bool warmup = s.block < 0;
     out += CsvLine({arm.name,
                     std::string(Name(s.phase)),
@@ -312,6 +394,7 @@ std::string BenchCsv(const BenchReport& r) {
                     warmup ? "" : fmt::format("{}", s.block),
                     fmt::format("{}", s.position),
                     fmt::format("{}", tokens),
+                    s.phase == BenchPhase::kDecode ? fmt::format("{}", s.rows) : "",
                     fmt::format("{:.9f}", s.seconds),
                     fmt::format("{:.6g}", static_cast<double>(tokens) / s.seconds),
                     arm.flags,
@@ -341,17 +424,17 @@ std::string BenchCsv(const BenchReport& r) {
 
 std::string BenchPlot(const BenchReport& r) {
   std::vector<PlotPanel> panels;
-  for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
-    if (!r.settings.Measures(phase)) continue;
-    PlotPanel panel{
-        .title = phase == BenchPhase::kPrefill
-                     ? fmt::format("Prefill, {} tokens", Grouped(static_cast<uint64_t>(r.settings.prefill)))
-                     : fmt::format("Decode, {} tokens", Grouped(static_cast<uint64_t>(r.settings.decode))),
-        .x_label = "tokens in the context before",
-        .y_label = "tokens/s"};
+  for (const BenchWork& work : r.settings.Works()) {
+    const auto tokens = Grouped(static_cast<uint64_t>(r.settings.Tokens(work)));
+    PlotPanel panel{.title = work.phase == BenchPhase::kPrefill ? fmt::format("Prefill, {} tokens", tokens)
+                             : work.rows == 1
+                                 ? fmt::format("Decode, {} tokens", tokens)
+                                 : fmt::format("Passes of {} rows, {} tokens", work.rows, tokens),
+                    .x_label = "tokens in the context before",
+                    .y_label = "tokens/s"};
     for (const BenchArmFacts& arm : r.arms) panel.series.push_back({.name = arm.name});
     for (const BenchCell& cell : r.analysis.cells) {
-      if (cell.phase != phase) continue;
+      if (cell.Work() != work) continue;
       panel.series[static_cast<size_t>(cell.arm)].points.push_back(
           {.x = static_cast<double>(DepthOf(r, cell.depth)),
            .y = cell.rate.median,

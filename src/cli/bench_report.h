@@ -25,7 +25,11 @@ struct BenchArmFacts {
   std::vector<std::string> prefill_levers, decode_levers;  // in the plans that ran
   bool check = false;                                      // verified before it was timed
   uint64_t weight_bytes_per_token = 0;
-  std::vector<double> decode_bytes;    // that a token decoded at each depth has to move
+  // That a decode pass has to move: [rows][depth], of settings.rows and .depths.
+  std::vector<double> decode_bytes;
+  std::vector<double>
+      experts;  // [rows]: distinct ones of a layer that so many tokens choose on average; empty: no mixture
+  int64_t all_experts = 0;
   std::optional<plan::Limits> limits;  // of the machine, with this arm's threads
   std::vector<double> load_seconds;    // of opening its model, each time anew (--load)
   uint64_t load_bytes = 0;             // that went to the device's own memory then; 0: none did

@@ -16,19 +16,21 @@
 namespace glint::engine {
 namespace {
 
-// Tokens before a depth that are appended untimed after each return to the mark: the first touches what the return wrote and
+// Passes before a depth that are made untimed after each return to the mark: the first touches what the return wrote and
 // wakes the threads, the second runs as any later one.
-constexpr int64_t kLeadTokens = 2;
+constexpr int64_t kLeadPasses = 2;
 
 // What a decoded token counts in the progress shown, in tokens of prefill.
 constexpr uint64_t kDecodeWeight = 4;
-
-constexpr BenchPhase kPhases[] = {BenchPhase::kPrefill, BenchPhase::kDecode};
 
 using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
+}
+
+int64_t MostRows(const BenchSettings& settings) {
+  return *std::max_element(settings.rows.begin(), settings.rows.end());
 }
 
 Status Interrupted() { return {Code::kBadInput, "interrupted"}; }
@@ -45,7 +47,7 @@ class Lane {
                              const BenchControl& control) {
     auto session = Session::Create(arm.model, {.context = settings.Context()});
     if (!session.ok()) return session.status();
-    return Lane(arm, control, settings.real_tokens, std::move(*session));
+    return Lane(arm, control, settings, std::move(*session));
   }
 
   // Fills the context on from where the last depth left it, and marks the place that samples start from.
@@ -54,13 +56,15 @@ class Lane {
     if (!status.ok()) return status;
     session_.Forget(mark_);
     depth_ = depth;
-    const int64_t from = session_.position(), to = depth - std::min(depth, kLeadTokens);
+    const int64_t lead = kLeadPasses * MostRows(*settings_);
+    const int64_t from = session_.position(), to = std::max(depth - lead, from);
     const Progress progress = [&](uint64_t done, uint64_t) {
       show(done);
       return !control_->interrupted();
     };
-    status = real_tokens_ > 0 ? AppendSynthetically(session_, Tokens(from, to), real_tokens_, progress)
-                              : session_.Append(Tokens(from, to), LogitRows::kNone, {}, progress);
+    status = settings_->real_tokens > 0
+                 ? AppendSynthetically(session_, Tokens(from, to), settings_->real_tokens, progress)
+                 : session_.Append(Tokens(from, to), LogitRows::kNone, {}, progress);
     if (status.ok() && control_->interrupted()) status = Interrupted();
     if (!status.ok()) return status;
     auto mark = session_.Checkpoint();
@@ -70,62 +74,67 @@ class Lane {
     return {};
   }
 
-  // What a sample of each phase does, on a fork whose passes are verified.
-  Status Check(const BenchSettings& settings) {
+  // What a sample of each kind does, on a fork whose passes are verified.
+  Status Check() {
     if (!arm_->check) return {};
-    for (const BenchPhase phase : kPhases) {
-      if (!settings.Measures(phase)) continue;
+    for (const BenchWork& work : settings_->Works()) {
       auto fork = session_.Fork();
       if (!fork.ok()) return fork.status();
       SessionImpl& impl = fork->impl();
       impl.options.check = true;
       impl.verifier = std::make_unique<plan::Verifier>(*impl.model->backend, impl.model->data.hparams,
                                                        impl.model->data.weights);
-      double ignored = 0;
-      const int64_t tokens = settings.Tokens(phase);
-      Status status = Append(*fork, fork->position(), depth_ + tokens, Piece(phase, tokens), ignored);
-      if (!status.ok()) return status;
+      const auto ignored = Time(*fork, work);
+      if (!ignored.ok()) return ignored.status();
     }
     return {};
   }
 
-  // Seconds of a sample of `tokens` tokens from the current depth on.
-  Result<double> Time(BenchPhase phase, int64_t tokens) {
+  // Seconds of a sample from the current depth on.
+  Result<double> Time(const BenchWork& work) {
     Status status = Return();
-    if (!status.ok()) return status;
-    const int64_t piece = Piece(phase, tokens);
-    double ignored = 0;
-    status = Append(session_, session_.position(), depth_, piece, ignored);
-    if (!status.ok()) return status;
-    double seconds = 0;
-    status = Append(session_, depth_, depth_ + tokens, piece, seconds);
-    if (!status.ok()) return status;
-    return seconds;
+    return status.ok() ? Time(session_, work) : Result<double>(status);
   }
 
  private:
-  Lane(const BenchArm& arm, const BenchControl& control, int64_t real_tokens, Session session)
-      : arm_(&arm), control_(&control), real_tokens_(real_tokens), session_(std::move(session)) {}
+  Lane(const BenchArm& arm, const BenchControl& control, const BenchSettings& settings, Session session)
+      : arm_(&arm), control_(&control), settings_(&settings), session_(std::move(session)) {
+    best_.resize(static_cast<size_t>(MostRows(settings)));
+  }
 
   std::span<const int32_t> Tokens(int64_t from, int64_t to) const {
     return std::span(arm_->tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
   }
 
-  // Tokens of a call.
-  int64_t Piece(BenchPhase phase, int64_t tokens) const {
-    if (phase == BenchPhase::kDecode) return 1;
-    return arm_->chunk > 0 ? arm_->chunk : tokens;
-  }
-
   Status Return() { return marked_ ? session_.Rewind(mark_) : Status(); }
 
-  // In pieces, each with the greedy choice after its last token, as who generates would ask for.
-  Status Append(Session& session, int64_t from, int64_t to, int64_t piece, double& seconds) {
+  // The tokens between the mark and the depth untimed, then those of the sample.
+  Result<double> Time(Session& session, const BenchWork& work) {
+    const int64_t tokens = settings_->Tokens(work);
+    const int64_t piece = work.phase == BenchPhase::kDecode ? work.rows
+                          : arm_->chunk > 0                 ? arm_->chunk
+                                                            : tokens;
+    // What is less than a piece goes first, so that the last untimed passes are as those timed.
+    const int64_t odd = (depth_ - session.position()) % piece;
+    Status status = Append(session, work, session.position() + odd, piece);
+    if (status.ok()) status = Append(session, work, depth_, piece);
     const Clock::time_point start = Clock::now();
-    for (int64_t at = from; at < to; at += piece) {
+    if (status.ok()) status = Append(session, work, depth_ + tokens, piece);
+    const double seconds = Seconds(start, Clock::now());
+    return status.ok() ? Result<double>(seconds) : Result<double>(status);
+  }
+
+  // Up to position `to` in calls of `piece` tokens: each with the greedy choice after its last token, as who generates would want it,
+  // or after every one, as who verifies drafts would.
+  Status Append(Session& session, const BenchWork& work, int64_t to, int64_t piece) {
+    const bool drafts = work.phase == BenchPhase::kDecode && work.rows > 1;
+    const Progress progress = [this](uint64_t, uint64_t) { return !control_->interrupted(); };
+    for (int64_t at = session.position(); at < to; at += piece) {
       const Clock::time_point call = Clock::now();
-      Status status = session.AppendBest(Tokens(at, std::min(at + piece, to)), &best_,
-                                         [this](uint64_t, uint64_t) { return !control_->interrupted(); });
+      const auto tokens = Tokens(at, std::min(at + piece, to));
+      Status status = drafts
+                          ? session.AppendBestOfEach(tokens, std::span(best_).first(tokens.size()), progress)
+                          : session.AppendBest(tokens, best_.data(), progress);
       if (status.ok() && control_->interrupted()) status = Interrupted();
       if (!status.ok()) return status;
       if (arm_->slow > 0) {
@@ -133,15 +142,14 @@ class Lane {
         while (Seconds(call, Clock::now()) < until) continue;
       }
     }
-    seconds = Seconds(start, Clock::now());
     return {};
   }
 
   const BenchArm* arm_;
   const BenchControl* control_;
-  int64_t real_tokens_;
+  const BenchSettings* settings_;
   Session session_;
-  int32_t best_ = -1;
+  std::vector<int32_t> best_;  // [rows of the largest pass]
   CheckpointId mark_;
   bool marked_ = false;
   int64_t depth_ = 0;
@@ -157,7 +165,7 @@ class Meter {
     blocks_ = s.blocks;
   }
   void Filled(uint64_t more) { done_ += more, fill_left_ -= std::min(more, fill_left_), Show(0); }
-  void Sampled(BenchPhase phase) { done_ += Of(phase), Show(0); }
+  void Sampled(const BenchWork& work) { done_ += Of(work), Show(0); }
   void BeginDepth() { --depths_left_, here_ = done_, SetBlocks(blocks_); }
   void SetBlocks(int blocks) { blocks_ = blocks, end_of_depth_ = here_ + Depth(); }
   void Show(uint64_t more) const {
@@ -166,13 +174,15 @@ class Meter {
   }
 
  private:
-  uint64_t Of(BenchPhase phase) const {
-    return static_cast<uint64_t>(settings_.Tokens(phase)) *
-           (phase == BenchPhase::kDecode ? kDecodeWeight : 1);
+  // A pass of a few tokens takes about as long as of one.
+  uint64_t Of(const BenchWork& work) const {
+    return work.phase == BenchPhase::kPrefill ? static_cast<uint64_t>(settings_.prefill)
+                                              : static_cast<uint64_t>(settings_.decode) * kDecodeWeight;
   }
   uint64_t Depth() const {
-    const auto samples = arms_ * static_cast<uint64_t>(2 * blocks_ + settings_.warmup);
-    return samples * (Of(BenchPhase::kPrefill) + Of(BenchPhase::kDecode));
+    uint64_t sample = 0;
+    for (const BenchWork& work : settings_.Works()) sample += Of(work);
+    return arms_ * static_cast<uint64_t>(2 * blocks_ + settings_.warmup) * sample;
   }
 
   const BenchSettings& settings_;
@@ -184,9 +194,11 @@ class Meter {
 };
 
 Status CheckArms(std::span<const BenchArm> arms, const BenchSettings& settings) {
-  if (arms.empty() || settings.depths.empty() || settings.blocks < 1) {
-    return {Code::kBadInput, "nothing to measure: no arm, no depth or no block"};
+  if (arms.empty() || settings.depths.empty() || settings.blocks < 1 || settings.rows.empty()) {
+    return {Code::kBadInput, "nothing to measure: no arm, no depth, no block or no number of rows"};
   }
+  if (*std::min_element(settings.rows.begin(), settings.rows.end()) < 1)
+    return {Code::kBadInput, "a pass has at least one row"};
   for (const BenchArm& arm : arms) {
     if (static_cast<int64_t>(arm.tokens.size()) < settings.Context()) {
       return Named(arm, {Code::kBadInput, fmt::format("{} tokens are given, {} are needed", arm.tokens.size(),
@@ -226,7 +238,7 @@ class DepthRun {
     if (Status status = Fill(); !status.ok()) return status;
     meter_.BeginDepth();
     for (int arm = 0; arm < Arms(); ++arm) {
-      if (Status status = LaneOf(arm).Check(settings_); !status.ok()) return Named(ArmOf(arm), status);
+      if (Status status = LaneOf(arm).Check(); !status.ok()) return Named(ArmOf(arm), status);
     }
     if (Status status = WarmUp(); !status.ok()) return status;
     int blocks = settings_.blocks;
@@ -256,10 +268,10 @@ class DepthRun {
   }
 
   Status WarmUp() {
-    for (const BenchPhase phase : kPhases) {
+    for (const BenchWork& work : settings_.Works()) {
       for (int number = 0; number < settings_.warmup; ++number) {
         for (int arm = 0; arm < Arms(); ++arm) {
-          if (Status status = Take(phase, arm, -1, number); !status.ok()) return status;
+          if (Status status = Take(work, arm, -1, number); !status.ok()) return status;
         }
       }
     }
@@ -267,10 +279,10 @@ class DepthRun {
   }
 
   Status Block(int block) {
-    for (const BenchPhase phase : kPhases) {
+    for (const BenchWork& work : settings_.Works()) {
       const std::vector<int> order = BlockOrder(Arms(), block);
       for (int position = 0; position < static_cast<int>(order.size()); ++position) {
-        Status status = Take(phase, order[static_cast<size_t>(position)], block, position);
+        Status status = Take(work, order[static_cast<size_t>(position)], block, position);
         if (!status.ok()) return status;
       }
     }
@@ -282,12 +294,11 @@ class DepthRun {
     return std::max(settings_.blocks, static_cast<int>(std::min<double>(fit, settings_.most_blocks)));
   }
 
-  Status Take(BenchPhase phase, int arm, int block, int position) {
-    if (!settings_.Measures(phase)) return {};
-    const auto seconds = LaneOf(arm).Time(phase, settings_.Tokens(phase));
+  Status Take(const BenchWork& work, int arm, int block, int position) {
+    const auto seconds = LaneOf(arm).Time(work);
     if (!seconds.ok()) return Named(ArmOf(arm), seconds.status());
-    samples_.push_back({arm, depth_, phase, block, position, *seconds});
-    meter_.Sampled(phase);
+    samples_.push_back({arm, depth_, work.phase, block, position, *seconds, work.rows});
+    meter_.Sampled(work);
     return {};
   }
 
@@ -306,9 +317,24 @@ class DepthRun {
 
 std::string_view Name(BenchPhase phase) { return phase == BenchPhase::kPrefill ? "prefill" : "decode"; }
 
+std::vector<BenchWork> BenchSettings::Works() const {
+  std::vector<BenchWork> works;
+  if (prefill > 0) works.push_back({.phase = BenchPhase::kPrefill});
+  for (const int count : rows) {
+    if (decode > 0) works.push_back({.phase = BenchPhase::kDecode, .rows = count});
+  }
+  return works;
+}
+
+int64_t BenchSettings::Sample() const {
+  int64_t most = 0;
+  for (const BenchWork& work : Works()) most = std::max(most, Tokens(work));
+  return most;
+}
+
 int64_t BenchSettings::Context() const {
   const int64_t deepest = depths.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
-  return std::max<int64_t>(deepest + std::max(prefill, decode), 1);
+  return std::max<int64_t>(deepest + Sample(), 1);
 }
 
 std::vector<int> BlockOrder(int arms, int block) {
@@ -328,15 +354,15 @@ std::vector<int> BlockOrder(int arms, int block) {
   return order;
 }
 
-Result<double> DecodeBytes(const Model& model, int64_t depth) {
+Result<double> DecodeBytes(const Model& model, int64_t depth, int rows) {
   ModelImpl& impl = *model.impl();
   const std::lock_guard lock(impl.mutex);
-  const auto plan = impl.PlanFor(plan::Pass::kTrunk, 1, false);
+  const auto plan = impl.PlanFor(plan::Pass::kTrunk, rows, false);
   if (!plan.ok()) return plan.status();
   double bytes = 0;
   for (const plan::Step& step : (*plan)->steps) {
-    const plan::StepBytes of =
-        plan::BytesOf(step, impl.data.hparams, impl.data.weights, {.rows = 1, .position = depth});
+    const plan::StepBytes of = plan::BytesOf(step, impl.data.hparams, impl.data.weights,
+                                             {.rows = rows, .position = depth, .wanted = rows});
     bytes += of.weights + of.state + of.cache;
   }
   return bytes;

@@ -17,10 +17,20 @@ namespace glint::engine {
 enum class BenchPhase : uint8_t { kPrefill, kDecode };
 std::string_view Name(BenchPhase phase);  // "prefill", "decode"
 
+// What a sample times.
+struct BenchWork {
+  BenchPhase phase = BenchPhase::kPrefill;
+  int rows = 1;  // tokens of a pass of decode
+  bool operator==(const BenchWork&) const = default;
+};
+
 struct BenchSettings {
   std::vector<int64_t> depths;  // tokens already in the context when a sample begins; ascending, each once
-  int64_t prefill = 0;          // tokens of a prefill sample, decode sample; 0: that phase is not measured
-  int64_t decode = 0;
+  int64_t prefill = 0;          // tokens of a prefill sample; 0: not measured
+  int64_t decode = 0;           // passes of a decode sample; 0: not measured
+  // Tokens of a decode pass, ascending, each once. 1 is decoding; more are what a verify of drafts reads: they continue the sequence
+  // together, and the greedy choice after each of them comes back.
+  std::vector<int> rows = {1};
   // In a block every arm is measured twice (BlockOrder). At each depth there are at least `blocks`, and as many more, up to
   // `most_blocks`, as by the time of the first would go into `seconds`. (How long it takes decides, never what came out: stopping
   // when arms differ would find differences that are none.)
@@ -30,8 +40,11 @@ struct BenchSettings {
       0;  // 0, or how many of a context's are read: what is kept of the others repeats them (synthetic_depth.h)
   int warmup = 1;  // samples of each arm before the first block of a depth, kept apart
 
-  bool Measures(BenchPhase phase) const { return Tokens(phase) > 0; }
-  int64_t Tokens(BenchPhase phase) const { return phase == BenchPhase::kPrefill ? prefill : decode; }
+  std::vector<BenchWork> Works() const;  // what is measured at each depth, in this order
+  int64_t Tokens(const BenchWork& work) const {
+    return work.phase == BenchPhase::kPrefill ? prefill : decode * work.rows;
+  }
+  int64_t Sample() const;  // tokens of the longest one
   // Tokens that an arm's sequence must have, which is also the room that its session reserves.
   int64_t Context() const;
 };
@@ -54,6 +67,9 @@ struct BenchSample {
   int block = 0;     // -1: warm-up
   int position = 0;  // in the block, from 0; of a warm-up, its number
   double seconds = 0;
+  int rows = 1;  // of a pass of decode
+
+  BenchWork Work() const { return {phase, rows}; }
 };
 
 struct BenchRun {
@@ -79,9 +95,10 @@ struct BenchControl {
 Result<BenchRun> RunBench(std::span<const BenchArm> arms, const BenchSettings& settings,
                           const BenchControl& control);
 
-// Bytes that decoding one token at that depth has to move (plan/step_bytes.h): weights, state and caches. Activations are left
-// out: at one row they stay in the processor.
-Result<double> DecodeBytes(const Model& model, int64_t depth);
+// Bytes that a pass of that many tokens of one sequence, with the logits of all, has to move at that depth (plan/step_bytes.h): weights,
+// state and caches, of experts as many as an even choice would give on average. Activations are left out: at a few rows they
+// stay in the processor.
+Result<double> DecodeBytes(const Model& model, int64_t depth, int rows = 1);
 
 // Seeded ids, uniform in [0, vocab).
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab, uint64_t seed);

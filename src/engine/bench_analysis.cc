@@ -17,7 +17,7 @@ std::vector<double> LogRatios(const BenchRun& run, const BenchCell& cell, int ar
   };
   std::map<int, Pair> halves;  // by their place in the order of measuring
   for (const BenchSample& s : run.samples) {
-    if (s.depth != cell.depth || s.phase != cell.phase || s.block < 0) continue;
+    if (s.depth != cell.depth || s.Work() != cell.Work() || s.block < 0) continue;
     Pair& pair = halves[2 * s.block + (s.position < arms ? 0 : 1)];
     if (s.arm == 0) pair.base = s.seconds;
     if (s.arm == cell.arm) pair.other = s.seconds;
@@ -63,8 +63,7 @@ std::string_view Name(BenchVerdict verdict) {
 }
 
 int Comparisons(const BenchSettings& settings, int arms) {
-  const int phases = (settings.prefill > 0 ? 1 : 0) + (settings.decode > 0 ? 1 : 0);
-  return (arms - 1) * phases * static_cast<int>(settings.depths.size());
+  return (arms - 1) * static_cast<int>(settings.Works().size() * settings.depths.size());
 }
 
 namespace {
@@ -83,17 +82,17 @@ BenchAnalysis Analyse(const BenchRun& run, const BenchSettings& settings, int ar
   out.comparisons = Comparisons(settings, arms);
   out.each = Each(out.comparisons, confidence);
   for (int depth = 0; depth < static_cast<int>(settings.depths.size()); ++depth) {
-    for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
+    for (const BenchWork& work : settings.Works()) {
       for (int arm = 0; arm < arms; ++arm) {
         BenchCell cell;
-        cell.arm = arm, cell.depth = depth, cell.phase = phase;
+        cell.arm = arm, cell.depth = depth, cell.phase = work.phase, cell.rows = work.rows;
         std::vector<double> rates;
         for (const BenchSample& s : run.samples) {
-          if (s.arm != arm || s.depth != depth || s.phase != phase) continue;
+          if (s.arm != arm || s.depth != depth || s.Work() != work) continue;
           if (s.block < 0)
             cell.warmup.push_back(s.seconds);
           else
-            rates.push_back(static_cast<double>(settings.Tokens(phase)) / s.seconds);
+            rates.push_back(static_cast<double>(settings.Tokens(work)) / s.seconds);
         }
         if (rates.empty()) continue;
         cell.samples = static_cast<int>(rates.size());

@@ -30,10 +30,14 @@ struct BenchCell {
   int pairs = 0;                        // of samples that were compared with the first arm's
   std::optional<MedianInterval> ratio;  // of this arm's tokens/s to the first arm's
   BenchVerdict verdict = BenchVerdict::kNone;
+  int rows = 1;  // of a pass of decode
+
+  BenchWork Work() const { return {phase, rows}; }
+  double SecondsAPass() const { return rows / rate.median; }  // median; of decode
 };
 
 struct BenchAnalysis {
-  std::vector<BenchCell> cells;  // depth, then phase, then arm; those without a sample are left out
+  std::vector<BenchCell> cells;  // depth, then phase and rows, then arm; those without a sample are left out
   int comparisons = 0;           // intervals that are to hold together
   double each = 0;               // confidence of one of them: 1 - (1 - confidence) / comparisons
 };

@@ -183,6 +183,73 @@ TEST(BenchReport, DecodeIsComparedWithTheRead) {
   EXPECT_EQ(shares, 4);
 }
 
+// 2 and 4 tokens a pass: 1.5 and 2.5 times the time of one token, 1.25 and 2 times its bytes, at both depths.
+TEST(BenchReport, PassesOfSeveralRowsAreComparedWithTheirBytes) {
+  BenchReport r = Report();
+  r.arms.resize(1);
+  r.settings.prefill = 0, r.settings.rows = {1, 2, 4};
+  r.arms[0].decode_bytes = {1e8, 2e8, 1.25e8, 2.5e8, 2e8, 4e8};
+  r.arms[0].experts = {2, 3.5, 5.47}, r.arms[0].all_experts = 8;
+  r.run.samples.clear();
+  for (int depth = 0; depth < 2; ++depth) {
+    for (const int rows : r.settings.rows) {
+      for (int at = 0; at < 2; ++at) {
+        const double seconds = (depth + 1) * (rows == 1 ? 0.1 : rows == 2 ? 0.15 : 0.25);
+        r.run.samples.push_back({0, depth, BenchPhase::kDecode, 0, at, seconds, rows});
+      }
+    }
+  }
+  r.analysis = engine::Analyse(r.run, r.settings, 1, r.confidence);
+  const std::string table = BenchTable(r);
+  EXPECT_NE(table.find(
+                "\n10 passes of each number of rows; 1 of warm-up apart; context: random ids, seed 1\n"
+                "\n"
+                "  phase    depth  rows  samples  tokens/s    quartiles        range  GB/s  ms a pass  x one "
+                "row  by "
+                "bytes  over\n"
+                "  decode     512     1        2       100    100 - 100    100 - 100  10.0       10.0\n"
+                "  decode     512     2        2       133    133 - 133    133 - 133  8.33       15.0       "
+                "1.50      "
+                "1.25  1.20\n"
+                "  decode     512     4        2       160    160 - 160    160 - 160  8.00       25.0       "
+                "2.50      "
+                "2.00  1.25\n"
+                "  decode  65,536     1        2      50.0  50.0 - 50.0  50.0 - 50.0  10.0       20.0\n"
+                "  decode  65,536     2        2      66.7  66.7 - 66.7  66.7 - 66.7  8.33       30.0       "
+                "1.50      "
+                "1.25  1.20\n"
+                "  decode  65,536     4        2      80.0  80.0 - 80.0  80.0 - 80.0  8.00       50.0       "
+                "2.50      "
+                "2.00  1.25\n"
+                "\n"
+                "By bytes: tokens that choose evenly, 1, 2 and 4 of which use 2, 3.5 and 5.47 of a layer's 8 "
+                "experts.\n"),
+            std::string::npos)
+      << table;
+  const auto json = ParseJson(BenchJson(r), "report");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(*json->Get<std::vector<int64_t>>("settings.rows"), (std::vector<int64_t>{1, 2, 4}));
+  const auto& results = json->Find("results")->items();
+  ASSERT_EQ(results.size(), 6u);
+  EXPECT_EQ(results[0].Find("times_one_row"), nullptr);
+  EXPECT_EQ(*results[5].Get<int64_t>("rows"), 4);
+  EXPECT_DOUBLE_EQ(*results[5].Get<double>("seconds_per_pass"), 0.05);
+  EXPECT_EQ(*results[5].Get<double>("bytes_per_pass"), 4e8);
+  EXPECT_EQ(*results[5].Get<double>("bytes_per_token"), 1e8);
+  EXPECT_EQ(*results[5].Get<double>("expected_experts"), 5.47);
+  EXPECT_DOUBLE_EQ(*results[5].Get<double>("times_one_row.seconds"), 2.5);
+  EXPECT_DOUBLE_EQ(*results[5].Get<double>("times_one_row.bytes"), 2);
+  EXPECT_DOUBLE_EQ(*results[5].Get<double>("times_one_row.over"), 1.25);
+  EXPECT_EQ(*json->Find("samples")->items()[10].Get<int64_t>("tokens"), 40);
+  EXPECT_NE(BenchCsv(r).find("\r\nbase,decode,65536,0,0,0,40,4,0.500000000,80,"), std::string::npos)
+      << BenchCsv(r);
+  EXPECT_NE(BenchPlot(r).find("Passes of 4 rows, 40 tokens"), std::string::npos);
+  // Without passes of one row there is nothing to compare with, but their bytes a second.
+  r.settings.rows = {2, 4}, r.arms[0].decode_bytes = {1.25e8, 2.5e8, 2e8, 4e8};
+  r.analysis = engine::Analyse(r.run, r.settings, 1, r.confidence);
+  EXPECT_NE(BenchTable(r).find("133 - 133  8.33       15.0\n"), std::string::npos) << BenchTable(r);
+}
+
 TEST(BenchReport, PartialResultsAreCalledPartial) {
   const BenchReport r = Report(false);
   EXPECT_NE(BenchTable(r).find("\nInterrupted: these are partial results.\n"), std::string::npos);

@@ -89,6 +89,34 @@ TEST(Bench, ChecksArmsAndMeasuresTheMachineFirst) {
   EXPECT_EQ(*arms[1].Get<double>("limits.read_bytes_per_second.best"), read);
 }
 
+TEST(Bench, MeasuresPassesOfSeveralRows) {
+  const auto o = RunGlint(Small({"--rows", "3,1,3", "-b", "1", "--json"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto json = ParseJson(o.out, "stdout");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(*json->Get<std::vector<int64_t>>("settings.rows"), (std::vector<int64_t>{1, 3}));
+  const auto& results = json->Find("results")->items();
+  ASSERT_EQ(results.size(), 2u * 3);  // two depths: prefill, one row, three
+  for (const size_t depth : {0, 3}) {
+    const Json& three = results[depth + 2];
+    EXPECT_EQ(*three.Get<int64_t>("rows"), 3);
+    EXPECT_GT(*three.Get<double>("times_one_row.seconds"), 0);
+    EXPECT_GT(*three.Get<double>("times_one_row.bytes"), 1);
+    EXPECT_LT(*three.Get<double>("times_one_row.bytes"), 3);
+    EXPECT_GT(*three.Get<double>("expected_experts"), *results[depth + 1].Get<double>("expected_experts"));
+  }
+  EXPECT_EQ(json->Find("samples")->items().size(), 2u * 3 * 3);
+  for (const auto& [rows, message] : std::vector<std::pair<std::string, std::string>>{
+           {"0", "--rows: '0' is not a whole number from 1 to 512"},
+           {"1,x", "--rows: 'x' is not"},
+           {",", "empty"}}) {
+    const auto bad = RunGlint(Small({"--rows", rows}));
+    EXPECT_EQ(bad.code, 2);
+    EXPECT_TRUE(Has(bad.err, message)) << bad.err;
+  }
+  EXPECT_EQ(RunGlint({"bench", "--synthetic", "tiny", "--rows", "2", "--decode", "0"}).code, 2);
+}
+
 TEST(Bench, ReadsATextRoundAndRound) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
   const TempDir folder;

@@ -11,16 +11,15 @@ namespace {
 
 // A run whose samples take what `seconds` says, asked in the order of measuring.
 BenchRun Pretend(const BenchSettings& settings, int arms, int blocks,
-                 const std::function<double(int arm, BenchPhase phase)>& seconds) {
+                 const std::function<double(int arm, BenchWork work)>& seconds) {
   BenchRun run;
   run.complete = true;
   for (int depth = 0; depth < static_cast<int>(settings.depths.size()); ++depth) {
     for (int block = 0; block < blocks; ++block) {
-      for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
-        if (!settings.Measures(phase)) continue;
+      for (const BenchWork& work : settings.Works()) {
         int position = 0;
         for (const int arm : BlockOrder(arms, block))
-          run.samples.push_back({arm, depth, phase, block, position++, seconds(arm, phase)});
+          run.samples.push_back({arm, depth, work.phase, block, position++, seconds(arm, work), work.rows});
       }
     }
   }
@@ -29,8 +28,8 @@ BenchRun Pretend(const BenchSettings& settings, int arms, int blocks,
 
 TEST(BenchAnalysis, RatesAndRatiosAreThoseOfTheSamples) {
   const BenchSettings settings{.depths = {10, 20}, .prefill = 100, .decode = 10};
-  auto run = Pretend(settings, 3, 8, [](int arm, BenchPhase phase) {
-    return (phase == BenchPhase::kPrefill ? 0.5 : 0.1) * (arm == 1 ? 1.25 : arm == 2 ? 0.8 : 1.0);
+  auto run = Pretend(settings, 3, 8, [](int arm, BenchWork work) {
+    return (work.phase == BenchPhase::kPrefill ? 0.5 : 0.1) * (arm == 1 ? 1.25 : arm == 2 ? 0.8 : 1.0);
   });
   run.samples.push_back({1, 0, BenchPhase::kDecode, -1, 0, 7.0});
   const auto analysis = Analyse(run, settings, 3, 0.975);
@@ -59,11 +58,34 @@ TEST(BenchAnalysis, RatesAndRatiosAreThoseOfTheSamples) {
   }
 }
 
+// Passes of one, two and four rows are cells of their own, each compared with the first arm's of as many rows.
+TEST(BenchAnalysis, PassesOfSeveralRowsAreApart) {
+  const BenchSettings settings{.depths = {10}, .decode = 10, .rows = {1, 2, 4}};
+  const auto run = Pretend(settings, 2, 8, [](int arm, BenchWork work) {
+    return (work.rows == 1 ? 0.1 : work.rows == 2 ? 0.16 : 0.25) * (arm == 1 ? 1.25 : 1);
+  });
+  const auto analysis = Analyse(run, settings, 2, 0.975);
+  EXPECT_EQ(analysis.comparisons, 3);
+  ASSERT_EQ(analysis.cells.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    const BenchCell& cell = analysis.cells[i];
+    EXPECT_EQ(cell.rows, (std::vector<int>{1, 2, 4})[i / 2]);
+    EXPECT_EQ(cell.arm, static_cast<int>(i % 2));
+    EXPECT_EQ(cell.samples, 16);
+    const double pass = (cell.rows == 1 ? 0.01 : cell.rows == 2 ? 0.016 : 0.025) * (cell.arm == 1 ? 1.25 : 1);
+    EXPECT_NEAR(cell.SecondsAPass(), pass, 1e-12);
+    EXPECT_NEAR(cell.rate.median, cell.rows / pass, 1e-9);  // tokens/s
+    if (cell.arm == 1) {
+      EXPECT_NEAR(cell.ratio->median, 0.8, 1e-12);
+    }
+  }
+}
+
 // A machine that gets slower from sample to sample, by 1 % each, slows both arms alike.
 TEST(BenchAnalysis, ADriftIsNoDifference) {
   const BenchSettings settings{.depths = {0}, .decode = 1};
   double seconds = 1;
-  const auto run = Pretend(settings, 2, 20, [&](int, BenchPhase) { return seconds *= 1.01; });
+  const auto run = Pretend(settings, 2, 20, [&](int, BenchWork) { return seconds *= 1.01; });
   const auto analysis = Analyse(run, settings, 2, 0.975);
   EXPECT_EQ(analysis.cells[1].verdict, BenchVerdict::kUnresolved);
   EXPECT_NEAR(analysis.cells[1].ratio->median, 1, 1e-9);
@@ -73,7 +95,7 @@ TEST(BenchAnalysis, TooFewPairsAreSaid) {
   const BenchSettings settings{.depths = {0}, .decode = 1};
   const int fewest = FewestPairs(Comparisons(settings, 2), 0.975);
   EXPECT_EQ(fewest, 7);
-  auto run = Pretend(settings, 2, 4, [](int, BenchPhase) { return 1.0; });
+  auto run = Pretend(settings, 2, 4, [](int, BenchWork) { return 1.0; });
   EXPECT_EQ(Analyse(run, settings, 2, 0.975).cells[1].verdict, BenchVerdict::kUnresolved);
   run.samples.pop_back();  // a half that was interrupted is no pair
   EXPECT_EQ(Analyse(run, settings, 2, 0.975).cells[1].pairs, 7);
@@ -102,7 +124,7 @@ TEST(BenchAnalysis, HoldsItsPromiseOnANoisyMachine) {
     int wrong = 0, told_apart = 0;
     for (int number = 0; number < kRuns; ++number) {
       double wander = 0;
-      const auto run = Pretend(settings, 2, kBlocks, [&](int arm, BenchPhase) {
+      const auto run = Pretend(settings, 2, kBlocks, [&](int arm, BenchWork) {
         wander = 0.9 * wander + 0.005 * normal(rng);
         const double disturbed = uniform(rng) < 1.0 / 7 ? uniform(rng) : 0;
         return std::exp(wander + 0.01 * normal(rng)) * (1 + disturbed) * (arm == 1 ? 1 + slow : 1);

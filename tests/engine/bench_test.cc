@@ -91,16 +91,38 @@ TEST(Bench, TakesTheSamplesAskedForInOrder) {
   for (const auto& [cell, count] : counts) EXPECT_EQ(count, std::get<3>(cell) ? 2 : 6);
 }
 
+// Passes of each number of rows: as many samples of each, of `decode` passes.
+TEST(Bench, TakesSamplesOfPassesOfSeveralRows) {
+  const BenchSettings settings{.depths = {0, 9}, .decode = 3, .rows = {1, 2, 5}, .blocks = 2, .warmup = 1};
+  EXPECT_EQ(settings.Works().size(), 3u);
+  EXPECT_EQ(settings.Tokens(settings.Works()[2]), 15);
+  EXPECT_EQ(settings.Context(), 24);
+  const Model model = Tiny();
+  const std::vector<BenchArm> arms{Arm("a", model, settings), Arm("b", model, settings)};
+  const auto run = RunBench(arms, settings, kNoControl);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  std::map<std::tuple<int, int, int>, int> counts;  // arm, depth, rows
+  for (const BenchSample& s : run->samples) {
+    EXPECT_EQ(s.phase, BenchPhase::kDecode);
+    ++counts[{s.arm, s.depth, s.rows}];
+  }
+  EXPECT_EQ(counts.size(), 2u * 2 * 3);
+  for (const auto& [cell, count] : counts) EXPECT_EQ(count, 2 * 2 + 1) << std::get<2>(cell);
+}
+
 // What is read is [depth, depth + tokens) after everything before it, at every depth, and nothing else: an id out of range is met if and
 // only if it lies there.
 TEST(Bench, ReadsTheTokensOfItsDepths) {
   const Model model = Tiny();
-  for (const BenchPhase phase : {BenchPhase::kPrefill, BenchPhase::kDecode}) {
+  for (const BenchWork work : {BenchWork{BenchPhase::kPrefill}, BenchWork{BenchPhase::kDecode},
+                               BenchWork{BenchPhase::kDecode, 2}, BenchWork{BenchPhase::kDecode, 4}}) {
     for (const int64_t depth : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{16}, int64_t{33}}) {
       BenchSettings settings{.depths = {depth}, .blocks = 1, .warmup = 0};
-      (phase == BenchPhase::kPrefill ? settings.prefill : settings.decode) = 4;
+      (work.phase == BenchPhase::kPrefill ? settings.prefill : settings.decode) = 4 / work.rows;
+      settings.rows = {work.rows};
       for (int64_t bad = 0; bad < depth + 6; ++bad) {
-        SCOPED_TRACE(testing::Message() << Name(phase) << " depth " << depth << " bad " << bad);
+        SCOPED_TRACE(testing::Message()
+                     << Name(work.phase) << " rows " << work.rows << " depth " << depth << " bad " << bad);
         BenchArm arm = Arm("x", model, settings);
         arm.tokens.resize(static_cast<size_t>(depth + 6), 0);
         arm.tokens[static_cast<size_t>(bad)] = -1;
@@ -157,18 +179,22 @@ TEST(Bench, RefusesWhatCanNotBe) {
   ASSERT_FALSE(run.ok());
   EXPECT_EQ(run.status().message(), "arm 'short': 11 tokens are given, 12 are needed");
   EXPECT_FALSE(RunBench({}, settings, kNoControl).ok());
+  settings.rows = {0};
+  EXPECT_FALSE(RunBench({&arm, 1}, settings, kNoControl).ok());
+  settings.rows.clear();
+  EXPECT_FALSE(RunBench({&arm, 1}, settings, kNoControl).ok());
   settings.depths.clear();
   EXPECT_FALSE(RunBench({&arm, 1}, settings, kNoControl).ok());
 }
 
 // Checked arms read the tokens of their samples too, in the same places, and are measured as others are.
 TEST(Bench, AnArmCanBeCheckedFirst) {
-  const BenchSettings settings{.depths = {0, 5}, .prefill = 3, .decode = 2, .warmup = 0};
+  const BenchSettings settings{.depths = {0, 5}, .prefill = 3, .decode = 2, .rows = {1, 3}, .warmup = 0};
   BenchArm arm = Arm("x", Tiny(), settings);
   arm.check = true;
   const auto run = RunBench({&arm, 1}, settings, kNoControl);
   ASSERT_TRUE(run.ok()) << run.status().message();
-  EXPECT_EQ(run->samples.size(), 2u * 2 * 2);
+  EXPECT_EQ(run->samples.size(), 2u * 3 * 2);
 }
 
 // All weights in use, and more with each token in the context.
@@ -179,6 +205,20 @@ TEST(Bench, DecodeBytesGrowWithDepth) {
     const auto bytes = DecodeBytes(model, depth);
     ASSERT_TRUE(bytes.ok());
     EXPECT_GT(*bytes, last) << depth;
+    last = *bytes;
+  }
+}
+
+// More rows move more, but less than as many passes of one would: all but the experts, the caches' rows and the embedding's is read once.
+TEST(Bench, BytesOfAPassGrowWithItsRows) {
+  const Model model = Tiny();
+  const double one = *DecodeBytes(model, 64);
+  double last = one;
+  for (const int rows : {2, 3, 4, 8}) {
+    const auto bytes = DecodeBytes(model, 64, rows);
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_GT(*bytes, last);
+    EXPECT_LT(*bytes, rows * one);
     last = *bytes;
   }
 }
