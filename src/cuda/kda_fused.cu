@@ -270,9 +270,11 @@ __device__ inline void Fold(const Shared<R>& shared, float* kept_s, int dim, int
   }
 }
 
-// Grid: heads x segments. R: rows of a segment, at most.
+// Grid: heads x segments. R: rows of a segment, at most. One row takes 102 registers, with which a block finds room beside one of the
+// products before (256 threads of 96 registers), but with more than 104 would not. Held to fewer (80, for two blocks a multiprocessor)
+// it spills u on its way from L2, and one trip becomes two.
 template <class D, int R>
-__global__ void __launch_bounds__(kThreads, R == 1 ? 2 : 1) KdaFusedKernel(const KdaFusedArgs a) {
+__global__ void __launch_bounds__(kThreads, 1) KdaFusedKernel(const KdaFusedArgs a) {
   extern __shared__ float4 memory[];
   constexpr bool kInside = !std::is_same_v<D, NoTile>;
   LetNextLaunchBegin();
