@@ -12,11 +12,8 @@
 // (64 KB a block), the rows of the unfinished block, the past of the convolution and the weights travel while the products before
 // still run.
 //
-// Where the version before this one spent its time, in microseconds of one row from there on (time stamps in the graph of a token, H200,
-// 2026-11-30): u and the low ranks from L2 0.8; convolution, SiLU and rounding 0.7; gates and unit length 1.1; decay 1.2; m and o over S
-// 1.9 (128 steps; 770 cycles of shared memory's ports; L and P beside it); rows of before and the delta 0.5; norm and rounding 1.9 (now by
-// four warps in place of one): 8.3 in all, and 7.7 more in every sixteenth row, which folds its block into S. With events around it the
-// lever took 41.7 a layer then and takes 39.7 now, 24 of them by bytes of its products.
+// From there on it is latency that counts: phases that wait for one another, the longest of which is the chain of m and o over S (128
+// steps). bench/results/2026-11-30-h200-stamps.md has what each took.
 #include <cuda_runtime.h>
 
 #include <cmath>
