@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) HeadNormKernel(const HeadNormArgs a)
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     const int k = i * kThreads + thread;
-    weight[i] = k < a.d ? __ldg(a.w + k) : 0.0f;
+    weight[i] = k < a.d ? a.w[k] : 0.0f;
   }
   WaitForLaunchesBefore();
   const float* const x = a.in + int64_t{blockIdx.x} * kStreams * a.d;
