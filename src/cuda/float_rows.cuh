@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/ahead.cuh"
 #include "cuda/async.cuh"
 #include "cuda/float_product.h"
 #include "cuda/float_weights.cuh"
@@ -77,28 +78,21 @@ __device__ void FetchRow(T* to, const T* row, int n, int padded, T neutral) {
 template <class T>
 __device__ inline float AddSteps(float sum, const T* w, const float* x, int steps) {
   constexpr int kAhead = 16;
-  struct Ahead {
+  struct Operands {
     float w[kAhead], x[kAhead];
-  } now, next;
-  const auto fetch = [&](Ahead& to, int first) {
-    first = first < steps ? first : 0;  // nothing is left: anything will do
+  };
+  const auto fetch = [&](Operands& to, int first) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       to.w[i] = Weight(w, 16 * (first + i));
       to.x[i] = x[16 * (first + i)];
     }
   };
-  const auto add = [&](const Ahead& a) {
+  const auto add = [&](const Operands& a) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) sum = fmaf(a.w[i], a.x[i], sum);
   };
-  fetch(now, 0);
-  for (int first = 0; first < steps; first += 2 * kAhead) {
-    fetch(next, first + kAhead);
-    add(now);
-    fetch(now, first + 2 * kAhead);
-    add(next);
-  }
+  TakeInOrder<Operands, kAhead>(steps, fetch, add);
   return sum;
 }
 

@@ -19,6 +19,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "cuda/ahead.cuh"
 #include "cuda/context.h"
 #include "cuda/hc_fused.h"
 #include "cuda/kda.h"
@@ -163,17 +164,15 @@ __device__ inline float HeadSquares(const float* v, int dim, int lane) {
   return SumLanes16(sum);
 }
 
-// m and o of one row over column `s` of S. Each step waits for the one before it: what eight steps need is on its way while the eight
-// before are taken.
+// m and o of one row over column `s` of S.
 __device__ inline void ChainOverS(const float* s, const float* ke, const float* qe, int dim, float& m,
                                   float& o) {
   constexpr int kAhead = 8;
-  struct Ahead {
+  struct Operands {
     float from[kAhead];
     float4 ke[kAhead / 4], qe[kAhead / 4];
-  } now, next;
-  const auto fetch = [&](Ahead& to, int i) {
-    i = i < dim ? i : 0;  // nothing is left: anything will do
+  };
+  const auto fetch = [&](Operands& to, int i) {
 #pragma unroll
     for (int c = 0; c < kAhead; ++c) to.from[c] = s[(i + c) * dim];
 #pragma unroll
@@ -182,7 +181,7 @@ __device__ inline void ChainOverS(const float* s, const float* ke, const float* 
       to.qe[c] = *reinterpret_cast<const float4*>(qe + i + 4 * c);
     }
   };
-  const auto add = [&](const Ahead& x) {
+  const auto add = [&](const Operands& x) {
 #pragma unroll
     for (int c = 0; c < kAhead / 4; ++c) {
       const float* const from = x.from + 4 * c;
@@ -192,13 +191,7 @@ __device__ inline void ChainOverS(const float* s, const float* ke, const float* 
       m = fmaf(x.ke[c].w, from[3], m), o = fmaf(x.qe[c].w, from[3], o);
     }
   };
-  fetch(now, 0);
-  for (int i = 0; i < dim; i += 2 * kAhead) {
-    fetch(next, i + kAhead);
-    add(now);
-    fetch(now, i + 2 * kAhead);
-    add(next);
-  }
+  TakeInOrder<Operands, kAhead>(dim, fetch, add);
 }
 
 // L and P of the chunk's rows with the block's: half a warp of the side warps takes the two dot products of a row n with a row s.

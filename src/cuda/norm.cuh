@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "cuda/ahead.cuh"
 #include "cuda/async.cuh"
 #include "cuda/math.cuh"
 
@@ -81,27 +82,20 @@ __device__ inline float SumOfSquares(NormShared& shared, int64_t n, float (&held
   return shared.sum;
 }
 
-// Dot16 of `columns` (a multiple of 512) entries with themselves, by a warp whose halves do the same. Entries are fetched half a
-// stretch ahead of the sum, each of whose steps waits for the one before.
+// Dot16 of `columns` (a multiple of 512) entries with themselves, by a warp whose halves do the same.
 __device__ inline float SharedSquares(const float* x, int columns, int lane) {
   constexpr int kAhead = 16;
-  float sum = 0, now[kAhead], next[kAhead];
+  float sum = 0;
   x += lane % 16;
   const auto fetch = [&](float(&to)[kAhead], int first) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) to[i] = x[first + 16 * i];
+    for (int i = 0; i < kAhead; ++i) to[i] = x[16 * (first + i)];
   };
   const auto add = [&](const float(&v)[kAhead]) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) sum = fmaf(v[i], v[i], sum);
   };
-  fetch(now, 0);
-  for (int first = 0; first < columns; first += 32 * kAhead) {
-    fetch(next, first + 16 * kAhead);
-    add(now);
-    if (first + 32 * kAhead < columns) fetch(now, first + 32 * kAhead);
-    add(next);
-  }
+  TakeInOrder<float[kAhead], kAhead>(columns / 16, fetch, add);
   return SumLanes16(sum);
 }
 
