@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/few_rows.cuh"
+#include "cuda/launch.h"
 #include "cuda/one_row.cuh"
 
 namespace glint::cuda {
@@ -34,7 +35,8 @@ struct Division {
   __host__ __device__ int threads() const { return of_tile * tiles * 32; }
 };
 
-// The canonical kernel: the same sums without tensor cores, four activation rows a group.
+// The canonical kernel: the same sums without tensor cores, four activation rows a group. It is plain rather than fast: where a tile's
+// registers are picked by a number known only at run time, they lie in local memory (up to 144 bytes a thread).
 template <class D>
 __global__ void __launch_bounds__(512) PlainProductKernel(const ProductArgs p) {
   extern __shared__ __align__(16) uint8_t shared[];
@@ -130,33 +132,29 @@ __global__ void SpreadTableKernel(const uint8_t* grid, uint8_t* table) {
 // The launches of one format.
 template <class D>
 struct Launch {
-  template <class Kernel>
-  static void AllowShared(Kernel kernel, size_t bytes) {
-    if (bytes > 48 * 1024)
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  // A kernel with so many bytes of shared memory; where the device has not got them, the caller finds cudaGetLastError.
+  static void Early(void (*kernel)(ProductArgs), const ProductArgs& p, dim3 grid, int threads, int64_t shared,
+                    cudaStream_t stream) {
+    if (AllowShared(kernel, static_cast<int>(shared)))
+      LaunchEarly(p.overlap, grid, threads, static_cast<size_t>(shared), stream, kernel, p);
   }
   static void Plain(const ProductArgs& p, cudaStream_t stream) {
     const Division division(p.parts);
     const dim3 grid(static_cast<unsigned>((p.row_tiles + division.tiles - 1) / division.tiles),
                     static_cast<unsigned>(p.groups < 65535 ? p.groups : 65535));
-    const size_t shared = static_cast<size_t>(D::kTableBytes) +
-                          sizeof(float) * static_cast<size_t>(division.tiles * p.parts * 4 * kTileRows);
-    AllowShared(PlainProductKernel<D>, shared);
-    LaunchEarly(p.overlap, grid, division.threads(), shared, stream, PlainProductKernel<D>, p);
+    const int64_t shared = D::kTableBytes + int64_t{sizeof(float)} * division.tiles * p.parts * 4 * kTileRows;
+    Early(PlainProductKernel<D>, p, grid, division.threads(), shared, stream);
   }
   template <int N>
   static void FewRows(ProductArgs p, cudaStream_t stream) {
     dim3 grid;
     int threads = 0;
-    const auto shared = static_cast<size_t>(PlanFewRows<D, N>(p, grid, threads));
-    AllowShared(FewRowsKernel<D, N>, shared);
-    LaunchEarly(p.overlap, grid, threads, shared, stream, FewRowsKernel<D, N>, p);
+    const int64_t shared = PlanFewRows<D, N>(p, grid, threads);
+    Early(FewRowsKernel<D, N>, p, grid, threads, shared, stream);
   }
   template <int T>
   static void OneRow(const ProductArgs& p, const OneRowPlan& plan, cudaStream_t stream) {
-    AllowShared(OneRowKernel<D, T>, static_cast<size_t>(plan.bytes));
-    LaunchEarly(p.overlap, plan.grid, plan.threads, static_cast<size_t>(plan.bytes), stream,
-                OneRowKernel<D, T>, p);
+    Early(OneRowKernel<D, T>, p, plan.grid, plan.threads, plan.bytes, stream);
   }
   static void OneRow(const ProductArgs& p, cudaStream_t stream) {
     ProductArgs of_four = p, of_two = p;
@@ -174,8 +172,8 @@ struct Launch {
   static void Decode(const DecodeArgs& p, int64_t rows, cudaStream_t stream) {
     constexpr int kWarps = 4;
     const dim3 grid(static_cast<unsigned>((p.tiles + kWarps - 1) / kWarps), static_cast<unsigned>(rows));
-    AllowShared(DecodeRowsKernel<D>, D::kTableBytes);
-    DecodeRowsKernel<D><<<grid, kWarps * 32, D::kTableBytes, stream>>>(p);
+    if (AllowShared(DecodeRowsKernel<D>, D::kTableBytes))
+      DecodeRowsKernel<D><<<grid, kWarps * 32, D::kTableBytes, stream>>>(p);
   }
   static void Spread(const uint8_t* grid, uint8_t* table, cudaStream_t stream) {
     SpreadTableKernel<D><<<1, 256, 0, stream>>>(grid, table);
