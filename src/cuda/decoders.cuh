@@ -1,5 +1,6 @@
 // A tile of quantised weights in a warp's registers, and the codes and scales in it: one struct a format, over the layout of
-// cuda/tiles.h. src/quant/<format>.h defines what the bytes mean; here is only where a lane finds its share.
+// cuda/tiles.h. src/quant/<format>.h defines what the bytes mean; here is only where a lane finds its share. Formats with grids of points are
+// in cuda/grid_decoders.cuh.
 //
 // Lane 4 g + t has codes of rows g and g + 8 of each block of 32 columns, as the A fragment of mma.m16n8k32 wants them:
 //   x  row g, first four columns      y  row g + 8, first four      z  row g, second four      w  row g + 8, second four
@@ -43,34 +44,12 @@ __device__ inline uint32_t Word(const uint4& v, int i) {
 }
 __device__ inline uint32_t Byte(uint32_t word, int i) { return word >> (8 * i) & 255u; }
 
-// Four positive codes, negated where the bits of `signs` are set; no code is zero, so that no byte carries.
-__device__ inline uint32_t Negate(uint32_t codes, uint32_t signs) {
-  const uint32_t ones = (signs & 15u) * 0x00204081u & 0x01010101u;
-  return (codes ^ ones * 255u) + ones;
-}
 // prmt as it is: a selector of 8 + n gives the highest bit of byte n eight times (__byte_perm knows no such).
 __device__ inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t select) {
   uint32_t r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
   return r;
 }
-// Four codes with the signs of block b in a sign word (cuda/recode.h). `flips`: Flips(codes).
-__device__ inline uint32_t Signed(uint32_t codes, uint32_t flips, uint32_t word, int b) {
-  return codes ^ (flips & Permute(word << (7 - b), 0, 0xba98u));  // the highest bit of each byte, eight times
-}
-// Codes before their signs are whole: each is codes - masks, byte by byte, where a mask is 0 or -1 (and a code with mask -1 all bits
-// flipped). For whoever can subtract later, and needs no Flips then.
-struct SplitCodes {
-  uint4 codes, masks;
-};
-// One word of them. `word`: a sign word.
-__device__ inline void Split(uint32_t magnitudes, uint32_t word, int b, uint32_t& codes, uint32_t& masks) {
-  masks = Permute(word << (7 - b), 0, 0xba98u);
-  codes = magnitudes ^ masks;
-}
-// What turns each of four codes into its negative; none of them is zero.
-__device__ inline uint32_t Flips(uint32_t codes) { return codes ^ (0x01010100u - codes); }
-
 // Byte i of a word, unsigned or signed, as a float.
 __device__ inline float ByteToFloat(uint32_t word, int i) {
   return __int2float_rn(static_cast<int>(Permute(word, 0, 0x4440u | static_cast<uint32_t>(i))));
@@ -78,16 +57,6 @@ __device__ inline float ByteToFloat(uint32_t word, int i) {
 __device__ inline float SignedByteToFloat(uint32_t word, int i) {
   return __int2float_rn(static_cast<int>(Permute(word, 0, 0x8880u + 0x1111u * static_cast<uint32_t>(i))));
 }
-// Numbers 2 n + 1 of the eight nibbles n of a word: of the even ones, of the odd ones.
-struct OddNumbers {
-  uint32_t even, odd;
-  __device__ void Set(uint32_t nibbles) {
-    even = (nibbles & 0x0f0f0f0fu) * 2 + 0x01010101u;
-    odd = (nibbles >> 4 & 0x0f0f0f0fu) * 2 + 0x01010101u;
-  }
-};
-__device__ inline uint32_t EvenSigns(uint32_t seven) { return seven | (__popc(seven) & 1u) << 7; }
-
 // table[nibble] for the low nibbles of four bytes (high ones must be zero); table: sixteen signed bytes.
 __device__ inline uint32_t Lookup16(uint32_t nibbles, const uint32_t (&table)[4]) {
   const uint32_t pairs = nibbles | nibbles >> 4;                    // bytes 0 and 2: two nibbles each
@@ -103,6 +72,12 @@ __device__ inline uint32_t Fp4Doubled(uint32_t nibbles) {
   constexpr uint32_t kTable[4] = {0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu};
   return Lookup16(nibbles, kTable);
 }
+
+// Codes before their signs are whole: each is codes - masks, byte by byte, where a mask is 0 or -1 (and a code with mask -1 all bits
+// flipped). For whoever can subtract later, and needs no Flips then.
+struct SplitCodes {
+  uint4 codes, masks;
+};
 
 enum class Order : uint8_t { kNatural, kWide };
 
@@ -526,391 +501,6 @@ struct IQ4_XSTile : Decoder<quant::Type::kIQ4_XS, 8, 136, 1, false, Order::kNatu
   __device__ static float Scale(const Regs& r, int half, int b, int) {
     const uint32_t number = (r.head[half].y >> (4 * b) & 15u) | (r.head[half].x >> (16 + 2 * b) & 3u) << 4;
     return Half(r.head[half].x) * static_cast<float>(static_cast<int>(number) - 32);
-  }
-};
-
-// Grids in shared memory as they are: points of eight codes as pairs of words.
-__device__ inline uint2 Point8(const uint8_t* table, uint32_t n) {
-  return reinterpret_cast<const uint2*>(table)[n];
-}
-
-// A table of points of four: entries of 16 copies of {codes, Flips(codes)}, one for each lane of half a warp, so that no two lanes want the
-// same bank. An entry takes 256 bytes for 256 points (the second half is never touched), 128 for 512, where bit 8 of the number is bit 7
-// of the address: byte 1 of an address is always the number's low byte.
-struct Copies4 {
-  template <int kPoints>
-  __device__ static void Fill(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    for (int i = thread; i < kPoints * 8; i += threads) {
-      const int n = i / 8;
-      const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(grid) + n);
-      *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 128 + i % 8 * 16) = {codes, Flips(codes),
-                                                                                       codes, Flips(codes)};
-    }
-  }
-  __device__ static uint32_t Copy(int lane) { return static_cast<uint32_t>(lane) % 16 * 8; }
-  // Byte i of `points` is the low byte of the number.
-  __device__ static uint32_t At(const uint8_t* table, uint32_t points, int i, uint32_t copy, uint32_t signs,
-                                int b) {
-    const uint32_t at = Permute(points, copy, 0x5504u | static_cast<uint32_t>(i) << 4);
-    const uint2 v = *reinterpret_cast<const uint2*>(table + at);
-    return Signed(v.x, v.y, signs, b);
-  }
-};
-
-// The same without Flips(codes): 32 copies, one for each lane.
-struct Singles4 {
-  template <int kPoints>
-  __device__ static void Fill(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    for (int i = thread; i < kPoints * 8; i += threads) {
-      const int n = i / 8;
-      const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(grid) + n);
-      *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 128 + i % 8 * 16) = {codes, codes, codes,
-                                                                                       codes};
-    }
-  }
-  __device__ static uint32_t Copy(int lane) { return static_cast<uint32_t>(lane) * 4; }
-  __device__ static uint32_t At(const uint8_t* table, uint32_t points, int i, uint32_t copy) {
-    return *reinterpret_cast<const uint32_t*>(table +
-                                              Permute(points, copy, 0x5504u | static_cast<uint32_t>(i) << 4));
-  }
-};
-
-struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWide, 65536> {
-  static constexpr bool kSplit = true;
-  struct Regs {
-    uint4 point[2];  // a word a block: points of x, z, y, w
-    uint4 sign;      // their sign words
-    OddNumbers scale[2];
-    float super[2];
-    uint32_t copy;
-  };
-  // Scales as they lie there.
-  struct Raw {
-    uint32_t nibbles[2];
-    uint16_t super[2];
-    template <class M>
-    __device__ void Read(const uint8_t* rows, int lane) {
-      for (int half = 0; half < 2; ++half) {
-        const int row = lane / 4 + 8 * half;
-        nibbles[half] = M::template Load<uint32_t>(rows + row * 4);
-        super[half] = M::template Load<uint16_t>(rows + 64 + row * 2);
-      }
-    }
-    __device__ void To(Regs& r, float times) const {
-      for (int half = 0; half < 2; ++half) {
-        r.scale[half].Set(nibbles[half]);
-        r.super[half] = times * Half(super[half]);
-      }
-    }
-  };
-  template <class M>
-  __device__ static Raw ReadRaw(const uint8_t* tile, int lane) {
-    Raw raw;
-    raw.Read<M>(tile + 1536, lane);
-    return raw;
-  }
-  __device__ static void SetScales(Regs& r, const Raw& raw) { raw.To(r, 0.25f); }
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
-    r.sign = M::Stream(tile + 1024 + lane * 16);
-    SetScales(r, ReadRaw<M>(tile, lane));
-    r.copy = Copies4::Copy(lane);
-    return r;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
-    const uint32_t points = Word(r.point[b / 4], b % 4);
-    const auto code = [&](int i) { return Copies4::At(table, points, i, r.copy, Word(r.sign, i), b); };
-    return {code(0), code(2), code(1), code(3)};
-  }
-  // The same from the table of FillSingles.
-  __device__ static SplitCodes CodesSplit(const Regs& r, int b, int lane, const uint8_t* table) {
-    const uint32_t points = Word(r.point[b / 4], b % 4), copy = Singles4::Copy(lane);
-    SplitCodes v;
-    Split(Singles4::At(table, points, 0, copy), r.sign.x, b, v.codes.x, v.masks.x);
-    Split(Singles4::At(table, points, 1, copy), r.sign.y, b, v.codes.z, v.masks.z);
-    Split(Singles4::At(table, points, 2, copy), r.sign.z, b, v.codes.y, v.masks.y);
-    Split(Singles4::At(table, points, 3, copy), r.sign.w, b, v.codes.w, v.masks.w);
-    return v;
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int) {
-    return r.super[half] * ByteToFloat(b % 2 ? r.scale[half].odd : r.scale[half].even, b / 2);
-  }
-  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    Copies4::Fill<256>(table, grid, thread, threads);
-  }
-  __device__ static void FillSingles(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    Singles4::Fill<256>(table, grid, thread, threads);
-  }
-};
-
-struct IQ3_STile : Decoder<quant::Type::kIQ3_S, 8, 110, 1, false, Order::kWide, 65536> {
-  static constexpr bool kSplit = true;
-  using Raw = IQ3_XXSTile::Raw;
-  struct Regs {
-    IQ3_XXSTile::Regs rest;
-    uint32_t ninth;  // bit b of byte i: bit 8 of point i of block b
-  };
-  template <class M>
-  __device__ static Raw ReadRaw(const uint8_t* tile, int lane) {
-    Raw raw;
-    raw.Read<M>(tile + 1664, lane);
-    return raw;
-  }
-  __device__ static void SetScales(Regs& r, const Raw& raw) { raw.To(r.rest, 1.0f); }
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    for (int i = 0; i < 2; ++i) r.rest.point[i] = M::Stream(tile + i * 512 + lane * 16);
-    r.rest.sign = M::Stream(tile + 1024 + lane * 16);
-    r.ninth = M::template Load<uint32_t>(tile + 1536 + lane * 4);
-    SetScales(r, ReadRaw<M>(tile, lane));
-    r.rest.copy = Copies4::Copy(lane);
-    return r;
-  }
-  // Bit 8 of point i of block b, at the place of bit 7 of an address.
-  __device__ static uint32_t High(const Regs& r, int b, int i) {
-    const int shift = 8 * i + b - 7;
-    return (shift < 0 ? r.ninth << -shift : r.ninth >> shift) & 0x80u;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
-    const uint32_t points = Word(r.rest.point[b / 4], b % 4);
-    const auto code = [&](int i) {
-      return Copies4::At(table, points, i, High(r, b, i) | r.rest.copy, Word(r.rest.sign, i), b);
-    };
-    return {code(0), code(2), code(1), code(3)};
-  }
-  __device__ static SplitCodes CodesSplit(const Regs& r, int b, int lane, const uint8_t* table) {
-    const uint32_t points = Word(r.rest.point[b / 4], b % 4), copy = Singles4::Copy(lane);
-    const auto at = [&](int i) { return Singles4::At(table, points, i, High(r, b, i) | copy); };
-    SplitCodes v;
-    Split(at(0), r.rest.sign.x, b, v.codes.x, v.masks.x);
-    Split(at(1), r.rest.sign.y, b, v.codes.z, v.masks.z);
-    Split(at(2), r.rest.sign.z, b, v.codes.y, v.masks.y);
-    Split(at(3), r.rest.sign.w, b, v.codes.w, v.masks.w);
-    return v;
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int u) {
-    return IQ3_XXSTile::Scale(r.rest, half, b, u);
-  }
-  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    Copies4::Fill<512>(table, grid, thread, threads);
-  }
-  __device__ static void FillSingles(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    Singles4::Fill<512>(table, grid, thread, threads);
-  }
-};
-
-// Points of eight weights: lane t has point t of each block, all of it (wide order).
-__device__ inline uint4 TwoPoints(uint2 g, uint2 g8, uint32_t signs_g, uint32_t signs_g8) {
-  return {Negate(g.x, signs_g), Negate(g8.x, signs_g8), Negate(g.y, signs_g >> 4),
-          Negate(g8.y, signs_g8 >> 4)};
-}
-// Byte 2 b of the string of two bytes a block is row g's, the next row g + 8's.
-__device__ inline uint32_t ByteOf(const uint4& v, int b, int half) {
-  return Byte(Word(v, b / 2), b % 2 * 2 + half);
-}
-
-struct IQ2_XXSTile : Decoder<quant::Type::kIQ2_XXS, 8, 66, 1, false, Order::kWide, 2048> {
-  struct Regs {
-    uint4 point;
-    uint4 word[2][2];
-    uint16_t super[2];
-  };
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    r.point = M::Stream(tile + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      for (int i = 0; i < 2; ++i) r.word[half][i] = M::template Load<uint4>(tile + 512 + row * 32 + i * 16);
-      r.super[half] = M::template Load<uint16_t>(tile + 1024 + row * 2);
-    }
-    return r;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int t, const uint8_t* table) {
-    const uint32_t g = Word(r.word[0][b / 4], b % 4), g8 = Word(r.word[1][b / 4], b % 4);
-    return TwoPoints(Point8(table, ByteOf(r.point, b, 0)), Point8(table, ByteOf(r.point, b, 1)),
-                     EvenSigns(g >> (7 * t) & 127u), EvenSigns(g8 >> (7 * t) & 127u));
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int) {
-    return Half(r.super[half]) * 0.125f *
-           static_cast<float>(2 * (Word(r.word[half][b / 4], b % 4) >> 28) + 1);
-  }
-};
-
-// Scales of units of 16: units 2 n and 2 n + 1 in the nibbles of byte n of two words.
-__device__ inline float NibbleScale(uint32_t d, uint2 scales, int b, int unit) {
-  const uint32_t number = Byte(b < 4 ? scales.x : scales.y, b % 4) >> (4 * unit) & 15u;
-  return Half(d) * 0.125f * static_cast<float>(2 * number + 1);
-}
-
-struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 65536> {
-  static constexpr bool kSplit = true;
-  struct Regs {
-    uint4 point;
-    uint4 sign;              // sign words of x, z, y, w
-    uint32_t high;           // bits 8 and 9 of row g's points, then of row g + 8's
-    OddNumbers scale[2][2];  // of units of even and odd number of blocks 0..3, 4..7
-    float super[2];
-    uint32_t copy;
-  };
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    r.point = M::Stream(tile + lane * 16);
-    r.sign = M::Stream(tile + 512 + lane * 16);
-    r.high = M::template Load<uint32_t>(tile + 1024 + lane * 4);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      const auto scales = M::template Load<uint2>(tile + 1152 + row * 8);
-      r.scale[half][0].Set(scales.x);
-      r.scale[half][1].Set(scales.y);
-      r.super[half] = 0.125f * Half(M::template Load<uint16_t>(tile + 1280 + row * 2));
-    }
-    r.copy = static_cast<uint32_t>(lane) % 8 * 8;
-    return r;
-  }
-  // Eight copies of an entry, 64 bytes: the number's low byte is byte 1 of the address, its bits 8 and 9 are bits 6 and 7.
-  __device__ static uint2 Point(const Regs& r, int b, int half, const uint8_t* table) {
-    const int shift = 16 * half + 2 * b - 6;
-    const uint32_t high = (shift < 0 ? r.high << -shift : r.high >> shift) & 0xc0u;
-    const uint32_t byte = static_cast<uint32_t>(b % 2 * 2 + half);
-    return *reinterpret_cast<const uint2*>(table +
-                                           Permute(Word(r.point, b / 2), high | r.copy, 0x5504u | byte << 4));
-  }
-  __device__ static SplitCodes CodesSplit(const Regs& r, int b, int, const uint8_t* table) {
-    const uint2 g = Point(r, b, 0, table), g8 = Point(r, b, 1, table);
-    SplitCodes v;
-    Split(g.x, r.sign.x, b, v.codes.x, v.masks.x);
-    Split(g.y, r.sign.y, b, v.codes.z, v.masks.z);
-    Split(g8.x, r.sign.z, b, v.codes.y, v.masks.y);
-    Split(g8.y, r.sign.w, b, v.codes.w, v.masks.w);
-    return v;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
-    const uint2 g = Point(r, b, 0, table), g8 = Point(r, b, 1, table);
-    return {Signed(g.x, Flips(g.x), r.sign.x, b), Signed(g8.x, Flips(g8.x), r.sign.z, b),
-            Signed(g.y, Flips(g.y), r.sign.y, b), Signed(g8.y, Flips(g8.y), r.sign.w, b)};
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    const OddNumbers& numbers = r.scale[half][b / 4];
-    return r.super[half] * ByteToFloat(unit ? numbers.odd : numbers.even, b % 4);
-  }
-  __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    for (int i = thread; i < 1024 * 4; i += threads) {
-      const int n = i / 4;
-      const uint2 codes = __ldg(reinterpret_cast<const uint2*>(grid) + n);
-      *reinterpret_cast<uint4*>(table + n % 256 * 256 + n / 256 * 64 + i % 4 * 16) = {codes.x, codes.y,
-                                                                                      codes.x, codes.y};
-    }
-  }
-  __device__ static void FillSingles(uint8_t* table, const uint8_t* grid, int thread, int threads) {
-    FillTable(table, grid, thread, threads);
-  }
-};
-
-struct IQ2_XSTile : Decoder<quant::Type::kIQ2_XS, 8, 74, 2, false, Order::kWide, 4096> {
-  struct Regs {
-    uint4 point[2];  // a word a block: rows g and g + 8, each a point of nine bits and seven signs
-    uint2 scale[2];
-    uint16_t super[2];
-  };
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.scale[half] = M::template Load<uint2>(tile + 1024 + row * 8);
-      r.super[half] = M::template Load<uint16_t>(tile + 1152 + row * 2);
-    }
-    return r;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
-    const uint32_t word = Word(r.point[b / 4], b % 4);
-    return TwoPoints(Point8(table, word & 511u), Point8(table, word >> 16 & 511u),
-                     EvenSigns(word >> 9 & 127u), EvenSigns(word >> 25));
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    return NibbleScale(r.super[half], r.scale[half], b, unit);
-  }
-};
-
-// IQ1: coordinates -1, 0, 1 in eighths, shifted by one up or down.
-__device__ inline uint32_t Eighths(uint32_t coordinates, uint32_t down) {
-  const uint32_t times8 = (coordinates & 0x1f1f1f1fu) << 3;  // modulo 256 in each byte: -1 becomes -8
-  return down != 0 ? __vsub4(times8, 0x01010101u) : __vadd4(times8, 0x01010101u);
-}
-
-struct IQ1_STile : Decoder<quant::Type::kIQ1_S, 8, 50, 1, false, Order::kWide, 16384> {
-  struct Regs {
-    uint4 point;
-    uint4 high[2];  // a half word a block
-    uint16_t super[2];
-  };
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    r.point = M::Stream(tile + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.high[half] = M::template Load<uint4>(tile + 512 + row * 16);
-      r.super[half] = M::template Load<uint16_t>(tile + 768 + row * 2);
-    }
-    return r;
-  }
-  __device__ static uint32_t High(const Regs& r, int half, int b) {
-    return Word(r.high[half], b / 2) >> (b % 2 * 16) & 0xffffu;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int t, const uint8_t* table) {
-    const uint32_t high[2] = {High(r, 0, b), High(r, 1, b)};
-    const auto point = [&](int half) {
-      return Point8(table, ByteOf(r.point, b, half) | (high[half] >> (3 * t) & 7u) << 8);
-    };
-    const uint2 g = point(0), g8 = point(1);
-    return {Eighths(g.x, high[0] >> 15), Eighths(g8.x, high[1] >> 15), Eighths(g.y, high[0] >> 15),
-            Eighths(g8.y, high[1] >> 15)};
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int) {
-    return Half(r.super[half]) * 0.125f * static_cast<float>(2 * (High(r, half, b) >> 12 & 7u) + 1);
-  }
-};
-
-struct IQ1_MTile : Decoder<quant::Type::kIQ1_M, 8, 56, 2, false, Order::kWide, 16384> {
-  struct Regs {
-    uint4 point;
-    uint4 high[2];   // a nibble a point
-    uint2 scale[2];  // four half words: three bits a unit, a nibble of d each
-  };
-  template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    r.point = M::Stream(tile + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.high[half] = M::template Load<uint4>(tile + 512 + row * 16);
-      r.scale[half] = M::template Load<uint2>(tile + 768 + row * 8);
-    }
-    return r;
-  }
-  __device__ static uint4 Codes(const Regs& r, int b, int t, const uint8_t* table) {
-    uint32_t high[2];
-    uint2 point[2];
-    for (int half = 0; half < 2; ++half) {
-      high[half] = Word(r.high[half], b / 2) >> (b % 2 * 16 + 4 * t) & 15u;
-      point[half] = Point8(table, ByteOf(r.point, b, half) | (high[half] & 7u) << 8);
-    }
-    return {Eighths(point[0].x, high[0] >> 3), Eighths(point[1].x, high[1] >> 3),
-            Eighths(point[0].y, high[0] >> 3), Eighths(point[1].y, high[1] >> 3)};
-  }
-  __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    const uint2 s = r.scale[half];
-    const int u = 2 * b + unit;
-    const uint32_t d = (s.x >> 12 & 15u) | (s.x >> 28) << 4 | (s.y >> 12 & 15u) << 8 | (s.y >> 28) << 12;
-    const uint32_t word = (u < 8 ? s.x : s.y) >> (u / 4 % 2 * 16);
-    return Half(d) * 0.125f * static_cast<float>(2 * (word >> (u % 4 * 3) & 7u) + 1);
   }
 };
 

@@ -20,6 +20,7 @@
 #include "cuda/async.cuh"
 #include "cuda/cluster.cuh"
 #include "cuda/context.h"
+#include "cuda/grid_decoders.cuh"
 #include "cuda/hc_fused.h"
 #include "cuda/hc_pre.h"
 #include "cuda/hc_sinkhorn.cuh"

@@ -1,4 +1,5 @@
 // Products with IQ4_XS and the grids of four dimensions.
+#include "cuda/grid_decoders.cuh"
 #include "cuda/product_kernels.cuh"
 
 namespace glint::cuda {

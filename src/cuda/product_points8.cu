@@ -1,4 +1,5 @@
 // Products with the grids of eight dimensions.
+#include "cuda/grid_decoders.cuh"
 #include "cuda/product_kernels.cuh"
 
 namespace glint::cuda {

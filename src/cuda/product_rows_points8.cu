@@ -1,4 +1,5 @@
 // Products of many rows with the grids of eight dimensions.
+#include "cuda/grid_decoders.cuh"
 #include "cuda/product_rows.cuh"
 
 namespace glint::cuda {
