@@ -407,6 +407,30 @@ TEST_P(GpuPass, StatesGoThereAndBack) {
             -1);
 }
 
+// One row and eight, whose kernels are others than those of the prompt before them: small enough for compute-sanitizer.
+TEST_P(GpuPass, OneAndEightRowsAfterAPrompt) {
+  model::ModelData data;
+  ASSERT_NO_FATAL_FAILURE(Load(&data));
+  if (IsSkipped()) return;
+  SCOPED_TRACE(seed_);
+  Both both(data, GetParam().tokens + 8, false);
+  for (const int64_t rows : {2 * both.hp().block + 1, int64_t{1}, int64_t{8}}) {
+    SCOPED_TRACE(fmt::format("{} rows", rows));
+    const auto tokens = Tokens(rng_, both.hp(), rows);
+    std::vector<float> of[2];
+    for (const bool gpu : {false, true}) {
+      auto& state = gpu ? both.on_gpu() : both.on_cpu();
+      auto& backend = gpu ? both.gpu() : both.cpu();
+      Batch batch(both.hp(), Pass::kTrunk, state, tokens, nullptr);
+      const auto plan = both.Plan(backend, Pass::kTrunk, batch.tokens.size(), false);
+      const Status status = backend.Run(plan, batch.view);
+      ASSERT_TRUE(status.ok()) << status.message();
+      of[gpu ? 1 : 0] = batch.logits;
+    }
+    ASSERT_EQ(FirstDifference(of[0], of[1]), -1);
+  }
+}
+
 // Deep in a long context: every stage behind states whose rows repeat, so that pools tie too.
 class GpuDepth : public GpuTest<testing::TestWithParam<int64_t>> {};
 

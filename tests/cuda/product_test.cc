@@ -259,6 +259,20 @@ TEST_P(GpuProduct, ManyRowsHaveTheCpusBits) {
   ASSERT_NO_FATAL_FAILURE(bench.Check(400, cuda::Pairs::Kind::kExperts, 8, true));
 }
 
+// Each kind of pairs in the kernel of many rows once, small enough for compute-sanitizer.
+TEST_P(GpuProduct, ManyRowsInSmall) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  const auto check = [&](int64_t rows, int64_t slices, int64_t n, cuda::Pairs::Kind kind, int64_t per_row) {
+    Bench bench(seed, GetParam(), 256, rows, slices, true);
+    bench.UseFastKernels();
+    bench.Check(n, kind, per_row, true);
+  };
+  ASSERT_NO_FATAL_FAILURE(check(2057, 1, 127, cuda::Pairs::Kind::kSame, 1));
+  ASSERT_NO_FATAL_FAILURE(check(37, 48, 48 * 12, cuda::Pairs::Kind::kHeads, 1));
+  ASSERT_NO_FATAL_FAILURE(check(70, 6, 64, cuda::Pairs::Kind::kExperts, 4));
+}
+
 // Tasks of one row for several teams of every multiprocessor, and more than one for each.
 TEST_P(GpuProduct, SharesMuchWorkOfSingleRows) {
   const quant::Format& format = *quant::Find(GetParam());
