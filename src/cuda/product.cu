@@ -12,8 +12,9 @@
 namespace glint::cuda {
 namespace {
 
-// Rows of a group of two activation tiles; and pairs from which on sorting them by expert is worth its launch.
-constexpr int kGroupRows = 8, kWorthGrouping = 32;
+// Rows of a group of two activation tiles; and pairs from which on sorting them by expert is worth it. With the 32 of 4 tokens sorted a
+// pass took 12.2 ms, with a kernel of one row for each 9.75; with the 64 of 8 tokens 18.4 and 15.8 (bench/results/2026-11-30-h200-rows.md).
+constexpr int kGroupRows = 8, kWorthGrouping = 65;
 // The kernel for many rows goes through all columns in one block, so it wants rows for its tiles and blocks for the device: from so
 // many rows of a slice (or pairs an expert, on average) and blocks on.
 constexpr int kManyRows = 12, kManyPairs = 2, kManyBlocks = 48;

@@ -213,9 +213,9 @@ TEST_P(GpuProduct, HasTheCpusBits) {
           ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kHeads, 1, tensor_cores));
         ASSERT_NO_FATAL_FAILURE(bench.Check(10, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
         ASSERT_NO_FATAL_FAILURE(bench.Check(1, cuda::Pairs::Kind::kExperts, 1, tensor_cores));
-        for (const int64_t n : {7, 40, 150})  // from 32 on they are sorted by expert
+        for (const int64_t n : {7, 64, 65, 150})  // from 65 on they are sorted by expert
           ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kExperts, 1, tensor_cores));
-        ASSERT_NO_FATAL_FAILURE(bench.Check(64, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
+        ASSERT_NO_FATAL_FAILURE(bench.Check(66, cuda::Pairs::Kind::kExperts, 2, tensor_cores));
       }
     }
   }
@@ -254,7 +254,7 @@ TEST_P(GpuProduct, ManyRowsHaveTheCpusBits) {
   }
   Bench bench(seed, GetParam(), 1280, 270, 40, true);
   bench.UseFastKernels();
-  for (const int64_t n : {32, 79, 80, 600})  // few pairs an expert; and many
+  for (const int64_t n : {65, 79, 80, 600})  // few pairs an expert; and many
     ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kExperts, 1, true));
   ASSERT_NO_FATAL_FAILURE(bench.Check(400, cuda::Pairs::Kind::kExperts, 8, true));
 }
@@ -270,7 +270,7 @@ TEST_P(GpuProduct, ManyRowsInSmall) {
   };
   ASSERT_NO_FATAL_FAILURE(check(2057, 1, 127, cuda::Pairs::Kind::kSame, 1));
   ASSERT_NO_FATAL_FAILURE(check(37, 48, 48 * 12, cuda::Pairs::Kind::kHeads, 1));
-  ASSERT_NO_FATAL_FAILURE(check(70, 6, 64, cuda::Pairs::Kind::kExperts, 4));
+  ASSERT_NO_FATAL_FAILURE(check(70, 6, 72, cuda::Pairs::Kind::kExperts, 4));
 }
 
 // Tasks of one row for several teams of every multiprocessor, and more than one for each.
@@ -284,7 +284,7 @@ TEST_P(GpuProduct, SharesMuchWorkOfSingleRows) {
   if (GetParam() == Type::kQ8_0 || GetParam() == Type::kIQ3_XXS) widths.insert(widths.end(), {4096, 9216});
   for (const int64_t columns : widths) {
     Bench bench(seed + static_cast<uint64_t>(columns), GetParam(), columns, 337, 2, false);
-    for (const int64_t pairs : {8, 31})
+    for (const int64_t pairs : {8, 31, 64})
       ASSERT_NO_FATAL_FAILURE(bench.Check(pairs, cuda::Pairs::Kind::kExperts, 1, true));
   }
 }
