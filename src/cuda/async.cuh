@@ -13,6 +13,20 @@ __device__ inline void CopyAsync16(void* to, const void* from) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
 }
+// How L2 is to keep what a token reads once: as the first to go, so that what every layer reads (activations, small matrices, the
+// kernels' own code) stays there while twelve gigabytes of weights pass through.
+__device__ inline uint64_t ReadOncePolicy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// CopyAsync16 of what is read once.
+__device__ inline void CopyOnceAsync16(void* to, const void* from, uint64_t policy) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+               "l"(policy)
+               : "memory");
+}
 // 4 and 8 bytes, at multiples of them.
 __device__ inline void CopyAsync4(void* to, const void* from) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));

@@ -53,21 +53,25 @@ inline FewRowsCut CutFewRows(const FloatArgs& p, int bytes) {
   return cut;
 }
 
-// Copies of row[0 .. n) to shared memory are under way afterwards; `neutral` fills up to `padded`.
-template <class T>
+// Copies of row[0 .. n) to shared memory are under way afterwards; `neutral` fills up to `padded`. kOnce: of weights.
+template <bool kOnce, class T>
 __device__ void FetchRow(T* to, const T* row, int n, int padded, T neutral) {
   constexpr int kPiece = 16 / sizeof(T);
   const bool aligned = reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  const uint64_t once = ReadOncePolicy();
+  const auto copy = [&](int k) {
+    kOnce ? CopyOnceAsync16(to + k, row + k, once) : CopyAsync16(to + k, row + k);
+  };
   if (aligned && n == padded) {  // as nearly always
     const int step = static_cast<int>(blockDim.x) * kPiece;
 #pragma unroll 8
-    for (int k = static_cast<int>(threadIdx.x) * kPiece; k < n; k += step) CopyAsync16(to + k, row + k);
+    for (int k = static_cast<int>(threadIdx.x) * kPiece; k < n; k += step) copy(k);
     return;
   }
   for (int k = static_cast<int>(threadIdx.x) * kPiece; k < padded;
        k += static_cast<int>(blockDim.x) * kPiece) {
     if (aligned && k + kPiece <= n) {
-      CopyAsync16(to + k, row + k);
+      copy(k);
       continue;
     }
     for (int i = k; i < k + kPiece; ++i) to[i] = i < n ? row[i] : neutral;
@@ -120,11 +124,11 @@ __device__ void FewRowsProduct(const FloatArgs& p, int block_rows, int tile, std
     // 0 * -0 is -0, and adding that changes no sum, not even -0.
     for (int i = 0; i < weight_rows; ++i) {
       const T* const row = reinterpret_cast<const T*>(p.data) + (first_o + i) * p.columns + first;
-      FetchRow(w_shared + i * (tile + kRowGap), row, n, padded, T{});
+      FetchRow<true>(w_shared + i * (tile + kRowGap), row, n, padded, T{});
     }
     if (first == 0) WaitForLaunchesBefore();
     for (int i = 0; i < x_rows; ++i)
-      FetchRow(x_shared + i * tile, p.x + (first_r + i) * p.x_stride + first, n, padded, -0.0f);
+      FetchRow<false>(x_shared + i * tile, p.x + (first_r + i) * p.x_stride + first, n, padded, -0.0f);
     CommitCopies();
     WaitForCopies<0>();
     __syncthreads();  // everybody's copies have landed

@@ -280,7 +280,8 @@ __global__ void __launch_bounds__(kThreads, 1) KdaFusedKernel(const KdaFusedArgs
   float* const kept_s = state.s + at * dim;
   int t0 = static_cast<int>(segment.position % a.block);
 
-  for (int i = 4 * thread; i < dim * dim; i += 4 * kThreads) CopyAsync16(shared.s + i, kept_s + i);
+  const uint64_t once = ReadOncePolicy();
+  for (int i = 4 * thread; i < dim * dim; i += 4 * kThreads) CopyOnceAsync16(shared.s + i, kept_s + i, once);
   for (int i = thread; i < t0 * (dim / 4); i += kThreads) {
     const int t = i / (dim / 4), k = i % (dim / 4) * 4;
     CopyAsync16(shared.kf + t * pitch + k, state.kf + t * width + at + k);

@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(32 * kRowWarps * kX)
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ bool last;
   auto* const bias = reinterpret_cast<float*>(shared + bias_at);
-  FetchRow(bias, a.bias, a.experts, (a.experts + 3) / 4 * 4, 0.0f);
+  FetchRow<false>(bias, a.bias, a.experts, (a.experts + 3) / 4 * 4, 0.0f);
   FewRowsProduct<T, kX>(p, block_rows, tile, shared);
   __syncthreads();  // all of the block's logits are written
   if (threadIdx.x == 0) last = CountArrival(arrived) == gridDim.x * gridDim.y - 1;

@@ -85,6 +85,7 @@ struct BundleFeed {
   Task task;               // its tile is a bundle
   int part, left;          // chunks that are left of the part
   const uint8_t* from[T];  // of the row tiles, a lane's first 16 bytes
+  uint64_t policy = ReadOncePolicy();
 
   __device__ void Enter(const ProductArgs& p, int lane) {
     const ProductTarget& target = TargetOf(p, task.tile);
@@ -107,7 +108,8 @@ struct BundleFeed {
       uint8_t* const to = stages + r * D::kTileBytes + lane * 16;
 #pragma unroll
       for (int at = 0; at < D::kTileBytes; at += 512)
-        if (at + 512 <= D::kTileBytes || at + lane * 16 < D::kTileBytes) CopyAsync16(to + at, from[r] + at);
+        if (at + 512 <= D::kTileBytes || at + lane * 16 < D::kTileBytes)
+          CopyOnceAsync16(to + at, from[r] + at, policy);
       from[r] += D::kTileBytes;
     }
     CommitCopies();

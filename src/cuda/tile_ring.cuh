@@ -35,14 +35,14 @@ class TileRing {
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(Barrier(asked_)), "r"(bytes)
                    : "memory");
       asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-              Address(memory_ + asked_ * stage_bytes_)),
-          "l"(from), "r"(bytes), "r"(Barrier(asked_))
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+          "[%3], %4;" ::"r"(Address(memory_ + asked_ * stage_bytes_)),
+          "l"(from), "r"(bytes), "r"(Barrier(asked_)), "l"(policy_)
           : "memory");
     }
 #else
     for (int at = lane_ * 16; at < bytes; at += 512)
-      CopyAsync16(memory_ + asked_ * stage_bytes_ + at, from + at);
+      CopyOnceAsync16(memory_ + asked_ * stage_bytes_ + at, from + at, policy_);
     CommitCopies();
 #endif
     if (++asked_ == stages_) asked_ = 0;
@@ -90,6 +90,7 @@ class TileRing {
 
   uint8_t* memory_;
   int stages_, stage_bytes_, lane_;
+  uint64_t policy_ = ReadOncePolicy();
   int asked_ = 0, read_ = 0;
   uint32_t parity_ = 0;
 };
