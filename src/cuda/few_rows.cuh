@@ -298,9 +298,15 @@ inline int64_t PlanFewRows(ProductArgs& p, dim3& grid, int& threads) {
     p.of_tile = p.parts < 8 ? p.parts : 8, p.stages = 2;
     teams = 8 / p.of_tile;
     while (teams > 1 && bytes() > p.shared_bytes) --teams;
-    if (bytes() <= p.shared_bytes / 2 - 1024) most_blocks *= 2;  // a block takes 1 KB more than it asks for
+    const int64_t half = p.shared_bytes / 2 - 1024;  // a block takes 1 KB more than it asks for
+    if (bytes() <= half) most_blocks *= 2;
     const int64_t wanted = (tasks + most_blocks - 1) / most_blocks;
     if (teams > wanted) teams = wanted;
+    // A block that has one task asks for all of it, where two such blocks have room.
+    if (wanted == 1) {
+      p.stages = 4;
+      if (bytes() > half) p.stages = 2;
+    }
   }
   while (p.stages > 2 && bytes() > p.shared_bytes) --p.stages;
   while (p.of_tile > 1 && bytes() > p.shared_bytes) --p.of_tile;
