@@ -28,6 +28,12 @@ __device__ inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
 __device__ inline float StdMax(float a, float b) { return a < b ? b : a; }
 __device__ inline float StdMin(float a, float b) { return b < a ? b : a; }
 
+// An entry of SwiGLU, both products clamped (spec/model.md 8.1).
+__device__ inline float SwiGlu(float gate, float up, float limit) {
+  const float u = StdMin(StdMax(up, -limit), limit);
+  return Silu(StdMin(gate, limit)) * u;
+}
+
 // Sixteen neighbouring threads are the sixteen lanes of Dot16; each passes its own sum, and all get the total. Additions commute,
 // so that the butterfly adds what the definition adds. All 32 threads of the warp must take part.
 __device__ inline float SumLanes16(float lane) {

@@ -38,7 +38,7 @@ __device__ inline void AddUnitSums(const uint4& code, const uint2& digits, int u
 // the codes come split; scales [8].
 template <class D>
 struct ChunkDigits {
-  static constexpr int kStride = D::kSplit ? 128 : 64, kDigits = 8 * kStride, kBytes = kDigits + 128;
+  static constexpr int kStride = D::kSplit ? 128 : 64, kDigits = 8 * kStride, kBytes = kDigits + 32;
   // As many zeros, for the columns of the other tiles: in the banks that a block's digits leave free.
   static constexpr int kZerosAt = 64, kZeroArea = kDigits + 256;
 
@@ -192,8 +192,7 @@ __device__ inline void AddChunk(uint8_t* stages, BundleFeed<D, T>& feed, int gro
 // SwiGLU of an entry of a row of the pairs, and the digits of its block; by a whole warp, which has the block.
 __device__ inline void StoreGated(const ProductGate& gate, int64_t row, int64_t column, int64_t block,
                                   int lane, float of_gate, float of_up) {
-  const float u = StdMin(StdMax(of_up, -gate.limit), gate.limit);
-  const float h = Silu(StdMin(of_gate, gate.limit)) * u;
+  const float h = SwiGlu(of_gate, of_up, gate.limit);
   gate.h[row * gate.h_stride + column] = h;
   if (gate.digits.digits != nullptr) StoreRounded(gate.digits, row, block, lane, h);
 }
@@ -297,6 +296,7 @@ __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
 // How the work of a launch is shared by one block a multiprocessor, for bundles of T tiles: fills in p, and tells what it takes.
 struct OneRowPlan {
   int64_t bytes, cost;  // of shared memory; tiles that the slowest warp goes through
+  bool fits;            // in the shared memory that there is
   dim3 grid;
   int threads;
 };
@@ -327,6 +327,7 @@ inline OneRowPlan PlanOneRow(ProductArgs& p) {
   plan.grid = dim3(static_cast<unsigned>(std::min<int64_t>(tasks, p.multiprocessors)));
   plan.threads = static_cast<int>(teams) * p.of_tile * 32;
   plan.bytes = bytes();
+  plan.fits = plan.bytes <= p.shared_bytes;
   const int64_t step = teams * plan.grid.x;
   plan.cost = (tasks + step - 1) / step * ((p.parts + p.of_tile - 1) / p.of_tile) * T;
   p.step_tiles = static_cast<int32_t>(step % bundles);

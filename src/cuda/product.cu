@@ -180,8 +180,8 @@ Result<bool> Operand::TimesGated(const model::Matrix& gate, const model::Matrix&
                                                          : pairs.kind == Pairs::Kind::kSame && out_rows == 1;
   const int64_t whole = to.digits.digits != nullptr ? 256 : 32;  // rows of digits are whole, too
   if (!c_.how.tensor_cores || !alone || IsFloat(g.type) || FindLaunches(g.type) == nullptr ||
-      !FindLaunches(g.type)->gates || g.type != u.type || g.rows != u.rows || g.columns != u.columns ||
-      g.slices != u.slices || g.rows % whole != 0)
+      g.type != u.type || g.rows != u.rows || g.columns != u.columns || g.slices != u.slices ||
+      g.rows % whole != 0)
     return false;
   if (digits_.digits == nullptr) {
     if (Status status = Round(); !status.ok()) return status;
@@ -190,6 +190,8 @@ Result<bool> Operand::TimesGated(const model::Matrix& gate, const model::Matrix&
   args.gate = {to.h, g.rows, to.limit, to.digits, u.data - g.data, u.scales};
   args.target[args.targets++] = {g.data, g.slice_bytes, g.rows, g.scales, to.h, g.rows, 0, 0};
   args.row_tiles = CeilDiv(g.rows, kTileRows);
+  args.groups = out_rows;
+  if (!FindLaunches(g.type)->gates(args)) return false;
   if (Status status = Launch(args, g.type); !status.ok()) return status;
   if (Status status = c_.Launched(); !status.ok()) return status;
   return true;

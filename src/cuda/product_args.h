@@ -82,7 +82,8 @@ struct FormatLaunches {
   quant::Type type;
   // group_rows: 1, 4 or 8, the most activation rows of a group (the groups of p are counted so).
   void (*product)(const ProductArgs& p, int group_rows, bool tensor, cudaStream_t stream);
-  bool gates;  // whether it serves launches with p.gate, for groups of one row
+  bool (*gates)(
+      const ProductArgs& p);  // whether it serves this launch, which has p.gate, for groups of one row
   void (*decode)(const DecodeArgs& p, int64_t rows, cudaStream_t stream);
   // What the decoder's FillTable makes of the grid: its bytes, and a launch that makes it in global memory.
   int table_bytes;

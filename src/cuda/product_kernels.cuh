@@ -161,7 +161,17 @@ struct Launch {
     const OneRowPlan four = PlanOneRow<D, 4>(of_four);
     if (p.gate.h != nullptr) return OneRow<4>(of_four, four, stream);
     const OneRowPlan two = PlanOneRow<D, 2>(of_two);
-    two.cost < four.cost ? OneRow<2>(of_two, two, stream) : OneRow<4>(of_four, four, stream);
+    if (!four.fits && !two.fits) return FewRows<1>(p, stream);
+    two.fits && (!four.fits || two.cost < four.cost) ? OneRow<2>(of_two, two, stream)
+                                                     : OneRow<4>(of_four, four, stream);
+  }
+  static bool Gates(const ProductArgs& p) {
+    if constexpr (D::kOneRow) {
+      ProductArgs args = p;
+      return PlanOneRow<D, 4>(args).fits;
+    } else {
+      return false;
+    }
   }
   static void Run(const ProductArgs& p, int group_rows, bool tensor, cudaStream_t stream) {
     if (!tensor) return Plain(p, stream);
@@ -178,7 +188,7 @@ struct Launch {
   static void Spread(const uint8_t* grid, uint8_t* table, cudaStream_t stream) {
     SpreadTableKernel<D><<<1, 256, 0, stream>>>(grid, table);
   }
-  static constexpr FormatLaunches kAll{D::kType, Run, D::kOneRow, Decode, D::kTableBytes, Spread};
+  static constexpr FormatLaunches kAll{D::kType, Run, Gates, Decode, D::kTableBytes, Spread};
 };
 
 }  // namespace glint::cuda

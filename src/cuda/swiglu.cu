@@ -34,8 +34,7 @@ __global__ void __launch_bounds__(kThreads) SwiGluKernel(const SwiGluArgs a) {
   const int64_t column = block * 32 + lane, at = row * a.width + column;
   float h = 0;
   if (column < a.width) {
-    const float u = StdMin(StdMax(a.up[at], -a.limit), a.limit);
-    h = Silu(StdMin(a.gate[at], a.limit)) * u;
+    h = SwiGlu(a.gate[at], a.up[at], a.limit);
     a.h[at] = h;
   }
   if (a.digits.digits != nullptr) StoreRounded(a.digits, row, block, static_cast<int>(lane), h);
