@@ -1,5 +1,5 @@
-// Tiles of dot products in Dot16's order, for the stages that meet many rows with several heads at once: attention's scores and the
-// indexer's.
+// Tiles of dot products in Dot16's order, for the indexer's scores, which meet many rows with several heads at once; and the copies to
+// shared memory that attention's kernels have in common with them.
 #pragma once
 #include <cstdint>
 

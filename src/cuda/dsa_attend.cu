@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "cuda/dots.cuh"
-#include "cuda/dsa_groups.h"
+#include "cuda/dsa_attend.cuh"
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 #include "cuda/product.h"
@@ -19,238 +19,257 @@ namespace {
 constexpr int kPart = kAttendPart;
 constexpr int kTile = kAttendTile;
 
-struct AttendArgs {
-  const RowView* rows;      // of the group
-  const int32_t* selected;  // [rows][width], ascending
-  const int32_t* counts;    // [rows]
-  float* query;             // [rows][heads][rank]; in the end the mix takes its place
-  float* scores;            // [rows][width][lanes]: of all heads
-  float* tops;              // [rows][tiles][lanes]: the largest scores of kTile entries
-  float* sums;              // [rows][heads][parts] the sum of its weights; few rows
-  float* mixes;             // [rows][heads][parts][rank]; few rows
-  Digits digits;            // none, or of the mixes joined, [rows * heads][rank]; few rows
-  int64_t heads, lanes, rank, width, tiles, parts;
-  float scale;
-  int layer;
+__device__ inline float4 Four(const float* from) { return *reinterpret_cast<const float4*>(from); }
+
+// 32 heads with a tile of entries: DotTiles' division of the work among half warps of 8 heads and 8 entries each, a thread being one lane
+// of all their sums.
+template <int kTurns>
+struct Score {
+  static constexpr int kHeads = 32, kThreads = 256, kColumns = 128, kStride = kColumns + 16;
+  static constexpr int kChunkFloats = (kHeads + kTile) * kStride;
+  static constexpr int kSharedBytes = kTurns * kChunkFloats * int{sizeof(float)};
 };
 
-// Blocks (tiles [block_tiles * x, + block_tiles), heads / kHeads, row).
-template <int kHeads>
-__global__ void __launch_bounds__(DotTiles<kHeads>::kThreads, kHeads == 32 ? 2 : 1)
-    AttendScoreKernel(const AttendArgs a, const int slots, const int block_tiles) {
-  using Tiles = DotTiles<kHeads>;
-  static_assert(Tiles::kKeys == kTile);
-  extern __shared__ __align__(16) float dots_shared[];
-  __shared__ float tops[kTile / 8][kHeads];
-  const int64_t r = blockIdx.z, h0 = int64_t{blockIdx.y} * kHeads;
+// Blocks (tile of the list, heads / kHeads, row). Of no effect on an H200's tokens a second (2026-11-30): going through the loops once
+// before the wait, so that their code is there; letting the next launch begin only when the last copies are asked for; asking v_b and
+// dsa.out into L2 meanwhile; operands read one step ahead.
+template <int kTurns>
+__global__ void __launch_bounds__(Score<kTurns>::kThreads, 1) AttendScoreKernel(const AttendArgs a) {
+  using S = Score<kTurns>;
+  constexpr int kStride = S::kStride, kWarps = S::kThreads / 32;
+  extern __shared__ __align__(16) float scores_shared[];  // [kTurns][kHeads, then kTile][kStride]
+  __shared__ float tops[kTile / 8][S::kHeads];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  const int64_t r = blockIdx.z, h0 = int64_t{blockIdx.y} * S::kHeads;
   const float* const latent =
       a.rows[r].layers[a.layer].latent;  // the host's, like all that says where states are
+  const int chunks = static_cast<int>((a.rank + S::kColumns - 1) / S::kColumns);
+  const bool wide = a.rank % 4 == 0;  // then all rows start at multiples of 16 bytes
+
   WaitForLaunchesBefore();
   // Not before: what begins now may count on the list and the cached rows, which the launches before this one have written.
   LetNextLaunchBegin();
+  // Of the tile's entry thread % 32, before anybody knows how many there are: past the end the list holds -1.
+  const int64_t of_thread = int64_t{blockIdx.x} * kTile + thread % 32;
+  const int32_t listed = a.selected[r * a.width + (of_thread < a.width ? of_thread : a.width - 1)];
+  const int32_t position = listed < 0 ? 0 : listed;
   const int64_t count = a.counts[r];
-  const int64_t first = int64_t{blockIdx.x} * block_tiles, left = (count + kTile - 1) / kTile - first;
-  if (left <= 0) return;
-  const int32_t* const list = a.selected + r * a.width;
-  const float* const query = a.query + r * a.heads * a.rank;
-  const Tiles tiles;
-  tiles.Run(
-      dots_shared, slots, left < block_tiles ? left : block_tiles, 1, a.rank,
-      [&](int, int i) { return query + (h0 + i < a.heads ? h0 + i : a.heads - 1) * a.rank; },
-      [&](int tile, int i) {
-        const int64_t e = (first + tile) * kTile + i;
-        return latent + int64_t{list[e < count ? e : count - 1]} * a.rank;
-      },
-      [&](int tile, int, const float(&dots)[4]) {
-        const int64_t e = (first + tile) * kTile + tiles.key, h = h0 + tiles.first_query;
-        float top[4];
+  if (int64_t{blockIdx.x} * kTile >= count) return;
+
+  // Each warp copies four rows of the queries and four of the cached rows.
+  int load_turn = 0;
+  const auto load = [&](int chunk) {
+    const int64_t first = int64_t{chunk} * S::kColumns, rest = a.rank - first;
+    const int left = static_cast<int>(rest < S::kColumns ? rest : S::kColumns);
+    const auto row = [&](int i) {  // of the warp's eight
+      const int64_t h = h0 + warp + i * kWarps;
+      const int32_t at = __shfl_sync(0xffffffffu, position, (warp + i * kWarps) % kTile);
+      const float* const from = i < 4 ? a.query + (r * a.heads + (h < a.heads ? h : a.heads - 1)) * a.rank
+                                      : latent + int64_t{at} * a.rank;
+      Copy128(scores_shared + load_turn * S::kChunkFloats + (warp + i * kWarps) * kStride, from + first, left,
+              wide, thread % 32);
+    };
+    if (wide) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) top[i] = dots[i] * a.scale;
-        if (e < count && h < a.lanes)
-          *reinterpret_cast<float4*>(a.scores + (r * a.width + e) * a.lanes + h) =
-              make_float4(top[0], top[1], top[2], top[3]);
-      // Entries past the end repeat the last one. Which of two equal scores is the largest, and which NaN, is all one: with a NaN
-      // the head's mix is NaN.
+      for (int i = 0; i < 8; ++i) row(i);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < 8; ++i) row(i);
+    }
+    load_turn = load_turn + 1 == kTurns ? 0 : load_turn + 1;
+  };
+
+  const int half = thread / 16, lane = thread % 16, key0 = half % 4, head0 = half / 4 * 8;
+  // Rows key0 + 4 i, in pairs: those come first that the thread will have after the first exchanges.
+  const int swap = lane >> 2;
+  const float* const heads = scores_shared + head0 * kStride + lane;
+  const float* keys[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          for (int apart = 2; apart < 16; apart *= 2)
-            top[i] = StdMax(top[i], __shfl_xor_sync(0xffffffffu, top[i], apart));
-          if (tiles.lane < 2) tops[tiles.key % (kTile / 8)][tiles.first_query + i] = top[i];
-        }
-        __syncthreads();  // the largest of each half warp's keys are there
-        const int thread = static_cast<int>(threadIdx.x);
-        if (thread < kHeads && h0 + thread < a.lanes) {
-          float all = tops[0][thread];
-          for (int i = 1; i < kTile / 8; ++i) all = StdMax(all, tops[i][thread]);
-          a.tops[(r * a.tiles + first + tile) * a.lanes + h0 + thread] = all;
-        }
-      });
+  for (int i = 0; i < 4; ++i) keys[i] = scores_shared + (S::kHeads + key0 + (i ^ swap) * 8) * kStride + lane;
+  float sum[8][8] = {};  // [entry][head]
+  int offset = 0;
+#pragma unroll 1
+  for (int chunk = 1 - kTurns; chunk < chunks; ++chunk) {
+    if (chunk + kTurns - 1 < chunks) load(chunk + kTurns - 1);
+    CommitCopies();
+    if (chunk < 0) continue;
+    WaitForCopies<kTurns - 1>();
+    __syncthreads();  // this chunk has arrived, for all
+    const int64_t left = a.rank - int64_t{chunk} * S::kColumns;
+    const int columns = static_cast<int>(left < S::kColumns ? left : S::kColumns);
+    // Steps of sixteen columns; zeros past the end change no sum.
+#pragma unroll 2
+    for (int k = 0; k < columns; k += 16) {
+      float of_heads[8], of_keys[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) of_heads[i] = heads[offset + k + i * kStride];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) of_keys[i] = keys[i / 2][offset + k + i % 2 * 4 * kStride];
+#pragma unroll
+      for (int i = 0; i < 64; ++i)
+        sum[i / 8][i % 8] = fmaf(of_heads[i % 8], of_keys[i / 8], sum[i / 8][i % 8]);
+    }
+    __syncthreads();  // this chunk is read, and another may take its place
+    offset = offset == (kTurns - 1) * S::kChunkFloats ? 0 : offset + S::kChunkFloats;
+  }
+  // The sums over lanes, l[i] + l[i + 8] first, then 4, 2 and 1 apart; partners share out what they have.
+#pragma unroll
+  for (int i = 0; i < 32; ++i) sum[i / 8][i % 8] += __shfl_xor_sync(0xffffffffu, sum[i / 8 + 4][i % 8], 8);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) sum[i / 8][i % 8] += __shfl_xor_sync(0xffffffffu, sum[i / 8 + 2][i % 8], 4);
+  const bool second = (lane & 2) != 0, odd = (lane & 1) != 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float give = second ? sum[0][i] : sum[1][i], keep = second ? sum[1][i] : sum[0][i];
+    sum[0][i] = keep + __shfl_xor_sync(0xffffffffu, give, 2);
+  }
+  float score[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float give = odd ? sum[0][i] : sum[0][i + 4], keep = odd ? sum[0][i + 4] : sum[0][i];
+    score[i] = (keep + __shfl_xor_sync(0xffffffffu, give, 1)) * a.scale;
+  }
+  const int key = key0 + lane / 2 * 4, head = head0 + lane % 2 * 4;
+  const int64_t e = int64_t{blockIdx.x} * kTile + key;
+  const bool there = e < count;
+  if (there && h0 + head < a.lanes)
+    *reinterpret_cast<float4*>(a.scores + (r * a.width + e) * a.lanes + h0 + head) =
+        make_float4(score[0], score[1], score[2], score[3]);
+    // With a NaN the head's mix is NaN, whatever the largest score.
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float top = there ? score[i] : __int_as_float(static_cast<int>(0xff800000u));
+#pragma unroll
+    for (int apart = 2; apart < 16; apart *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, apart));
+    if (lane < 2) tops[key0][head + i] = top;
+  }
+  __syncthreads();  // the largest of each half warp's entries are there
+  if (thread < S::kHeads && h0 + thread < a.lanes) {
+    float all = tops[0][thread];
+#pragma unroll
+    for (int i = 1; i < kTile / 8; ++i) all = fmaxf(all, tops[i][thread]);
+    a.tops[(r * a.tiles + blockIdx.x) * a.lanes + h0 + thread] = all;
+  }
 }
 
-// What a block adds up. A warp has kSide heads and 128 columns, four a thread. Few rows: one part, whose entries are all in shared
-// memory. Many rows: all parts, sixteen entries at a time.
-template <bool kAllParts>
+// The mix of 32 heads in 128 columns by one part of the list, all of which is in shared memory. A warp has all heads and 32 columns, a
+// thread 8 heads and 4 columns; one more warp adds up the weights meanwhile.
 struct Mix {
-  static constexpr int kSide = kAllParts ? 8 : 4, kHeads = 8 * kSide, kColumns = kAllParts ? 256 : 128;
-  static constexpr int kThreads = 2 * kColumns, kWarps = kThreads / 32;
-  static constexpr int kEntries = kAllParts ? 16 : kPart, kStages = kAllParts ? 3 : 1;
-  static constexpr int kStageFloats = kEntries * kColumns, kWeightFloats = kPart * kHeads;
-  static constexpr int kSharedBytes = (kWeightFloats + kStages * kStageFloats) * int{sizeof(float)};
-  static constexpr int kShares = kThreads / kHeads;  // threads of one head where scores become weights
-  static constexpr int kHeld = kPart / kShares;      // scores of a part that each of them takes
+  static constexpr int kHeads = 32, kColumns = 128, kMixing = 128, kThreads = kMixing + 32;
+  static constexpr int kWeightFloats = kPart * kHeads;
+  static constexpr int kSharedBytes = (kWeightFloats + kPart * kColumns) * int{sizeof(float)};
 };
 
-// Blocks (column tiles of one part after the other or, with kAllParts, column tiles; heads / kHeads; row).
-template <bool kAllParts>
-__global__ void __launch_bounds__(Mix<kAllParts>::kThreads, kAllParts ? 1 : 2)
-    AttendMixKernel(const AttendArgs a) {
-  using M = Mix<kAllParts>;
-  constexpr int kSide = M::kSide;
+// Blocks (column tiles of one part after the other, heads / kHeads, row).
+__global__ void __launch_bounds__(Mix::kThreads, 2) AttendMixKernel(const AttendArgs a) {
+  using M = Mix;
   extern __shared__ __align__(16) float mix_shared[];
-  float* const weights = mix_shared;                 // [kPart][kHeads] exp(score - top)
-  float* const stages = weights + M::kWeightFloats;  // [kStages][kEntries][kColumns]
-  __shared__ float tops[M::kThreads], sums[M::kHeads];
+  float* const weights = mix_shared;                  // [kPart][kHeads] exp(score - top)
+  float* const entries = weights + M::kWeightFloats;  // [kPart][kColumns]
+  __shared__ float4 tops[M::kMixing / 8][M::kHeads / 4];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int64_t r = blockIdx.z, h0 = int64_t{blockIdx.y} * M::kHeads, count = a.counts[r];
+  const int64_t r = blockIdx.z, h0 = int64_t{blockIdx.y} * M::kHeads;
+  const int count = a.counts[r];
   // The last part, of few entries, comes last: with a block a multiprocessor, the blocks that are one too many have it.
-  const unsigned column_tiles = kAllParts ? gridDim.x : gridDim.x / static_cast<unsigned>(a.parts);
-  const int64_t first_part = blockIdx.x / column_tiles;
+  const unsigned column_tiles = gridDim.x / static_cast<unsigned>(a.parts);
+  const int part = static_cast<int>(blockIdx.x / column_tiles), begin = part * kPart;
   const int64_t d0 = int64_t{blockIdx.x % column_tiles} * M::kColumns;
-  const int64_t begin = first_part * kPart, end = kAllParts || begin + kPart > count ? count : begin + kPart;
+  const int left = count - begin < kPart ? count - begin : kPart;  // entries of the part, or none or less
 
   // The list and the cached rows were there before the scores' launch began.
-  const float* const latent = a.rows[r].layers[a.layer].latent + d0;
-  const int32_t* const list = a.selected + r * a.width;
-  const bool wide = a.rank % 4 == 0;
-  const int columns = static_cast<int>(a.rank - d0 < M::kColumns ? a.rank - d0 : M::kColumns);
-  // Each warp copies kRows entries of a stage; thread i < kRows knows the i-th, one stage ahead.
-  constexpr int kRows = M::kEntries / M::kWarps;
-  int64_t loading = begin + warp * kRows;
-  const auto entry_of_thread = [&] {
-    return lane < kRows && loading + lane < end ? list[loading + lane] : 0;
-  };
-  int32_t next = entry_of_thread();
-  int load_stage = 0;
-  const auto load = [&] {
-    float* const stage = stages + load_stage * M::kStageFloats + warp * kRows * M::kColumns;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const float* const from = latent + int64_t{__shfl_sync(0xffffffffu, next, i)} * a.rank;
-      if (loading + i >= end) continue;
-#pragma unroll
-      for (int k = 0; k < M::kColumns; k += 128)
-        Copy128(stage + i * M::kColumns + k, from + k, columns - k, wide, lane);
+  if (warp < M::kMixing / 32 && left > 0) {
+    const float* const latent = a.rows[r].layers[a.layer].latent + d0;
+    const int32_t* const list = a.selected + r * a.width + begin;
+    const bool wide = a.rank % 4 == 0;
+    const int columns = static_cast<int>(a.rank - d0 < M::kColumns ? a.rank - d0 : M::kColumns);
+    const int of_thread = warp * 32 + lane < left ? list[warp * 32 + lane] : 0;
+    const int n = left - warp * 32 < 32 ? left - warp * 32 : 32;
+    const auto copy = [&](int i) {
+      Copy128(entries + (warp * 32 + i) * M::kColumns,
+              latent + int64_t{__shfl_sync(0xffffffffu, of_thread, i)} * a.rank, columns, wide, lane);
+    };
+    if (wide) {
+#pragma unroll 4
+      for (int i = 0; i < n; ++i) copy(i);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < n; ++i) copy(i);
     }
-    CommitCopies();
-    loading += M::kEntries;
-    next = entry_of_thread();
-    load_stage = load_stage + 1 == M::kStages ? 0 : load_stage + 1;
-  };
-  load();
-  if constexpr (kAllParts) load();
+  }
+  CommitCopies();
+  const int share =
+      thread / 8;  // where scores become weights: of four heads a thread, in every sixteenth entry
+  const int64_t score_head = h0 + thread % 8 * 4 < a.lanes ? h0 + thread % 8 * 4 : a.lanes - 4;
+  const int x = (lane & 1) + (lane >> 1 & 2) + (lane >> 2 & 4), y = (lane >> 1 & 1) + (lane >> 2 & 2);
+  const float* const w = weights + y * 4;
+  const float* const v = entries + warp * 32 + x * 4;
   WaitForLaunchesBefore();
   LetNextLaunchBegin();
-  if (begin >= end) return;
-
-  const int head = thread % M::kHeads, share = thread / M::kHeads;  // where scores become weights
-  const int64_t score_head = h0 + head < a.lanes ? h0 + head : a.lanes - 1;
-  float held[M::kHeld];
-  const auto fetch = [&](int64_t part) {
-    const float* const scores = a.scores + (r * a.width + part) * a.lanes + score_head;
-#pragma unroll
-    for (int i = 0; i < M::kHeld; ++i) {
-      const int e = i * M::kShares + share;
-      held[i] = part + e < end ? scores[e * a.lanes] : 0.0f;
-    }
+  if (left <= 0) return;
+  const int tiles = (count + kTile - 1) / kTile;
+  const float lowest = __int_as_float(static_cast<int>(0xff800000u));
+  float4 top = make_float4(lowest, lowest, lowest, lowest);  // the largest scores of the heads
+  const auto larger = [&top](const float4& other) {
+    top = make_float4(fmaxf(top.x, other.x), fmaxf(top.y, other.y), fmaxf(top.z, other.z),
+                      fmaxf(top.w, other.w));
   };
-  fetch(begin);
-  // The largest score of the head.
-  float top;
-  {
-    const int n = static_cast<int>((count + kTile - 1) / kTile);
+  if (thread < M::kMixing) {
+    const float* const of_heads = a.scores + (r * a.width + begin) * a.lanes + score_head;
+#pragma unroll 4
+    for (int i = share; i < kPart; i += 16)
+      CopyAsyncOrZero<16>(weights + i * M::kHeads + thread % 8 * 4, of_heads + (i < left ? i : 0) * a.lanes,
+                          i < left);
+    CommitCopies();
     const float* const of_tiles = a.tops + r * a.tiles * a.lanes + score_head;
-    top = of_tiles[0];
+#pragma unroll 5
+    for (int t = share; t < tiles; t += 16) larger(*reinterpret_cast<const float4*>(of_tiles + t * a.lanes));
+    tops[share][thread % 8] = top;
+  }
+  __syncthreads();  // all shares are there
+  if (thread < M::kMixing) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) larger(tops[i][thread % 8]);
+    WaitForCopies<0>();
+#pragma unroll 2
+    for (int i = 0; i < kPart; i += 16) {
+      float4& four = *reinterpret_cast<float4*>(weights + (i + share) * M::kHeads + thread % 8 * 4);
+      four = make_float4(ExpNotAboveZero(four.x - top.x), ExpNotAboveZero(four.y - top.y),
+                         ExpNotAboveZero(four.z - top.z), ExpNotAboveZero(four.w - top.w));
+    }
+  }
+  __syncthreads();  // the weights and the entries are there
+  if (thread >= M::kMixing) {
+    if (d0 != 0) return;
+    float sum = 0;
 #pragma unroll 8
-    for (int t = share; t < n; t += M::kShares) top = StdMax(top, of_tiles[t * a.lanes]);
-    tops[thread] = top;
-    __syncthreads();  // all shares are there
-#pragma unroll
-    for (int i = 0; i < M::kShares; ++i) top = StdMax(top, tops[i * M::kHeads + head]);
+    for (int e = 0; e < left; ++e) sum += weights[e * M::kHeads + lane];
+    if (h0 + lane < a.heads) a.sums[(r * a.heads + h0 + lane) * a.parts + part] = sum;
+    return;
   }
-
-  float mix[kSide][4], total[kSide][4];  // [head][column]; total: over the parts so far
-  float sum = 0;                         // of head h0 + thread, over the parts so far
-  int stage = 0;
-  for (int64_t part = begin; part < end; part += kPart) {
-    const int n = static_cast<int>(end - part < kPart ? end - part : kPart);
-    if (part != begin) __syncthreads();  // the weights of the part before are used
+  float mix[8][4] = {};  // [head][column]
+#pragma unroll 4
+  for (int e = 0; e < left; ++e) {
+    const float4 w0 = Four(w + e * M::kHeads), w1 = Four(w + e * M::kHeads + 16),
+                 columns = Four(v + e * M::kColumns);
+    const float of_heads[8] = {w0.x, w0.y, w0.z, w0.w, w1.x, w1.y, w1.z, w1.w};
+    const float of_columns[4] = {columns.x, columns.y, columns.z, columns.w};
 #pragma unroll
-    for (int i = 0; i < M::kHeld; ++i) weights[i * M::kThreads + thread] = Exp(held[i] - top);
-    if (kAllParts && part + kPart < end) fetch(part + kPart);
-#pragma unroll
-    for (int i = 0; i < kSide * 4; ++i) mix[i / 4][i % 4] = 0;
-    if constexpr (!kAllParts) WaitForCopies<0>();
-    __syncthreads();  // the weights are there; few rows: the entries too
-    if (thread < M::kHeads && (kAllParts || d0 == 0)) {
-      float of_part = 0;
-#pragma unroll 16
-      for (int e = 0; e < n; ++e) of_part += weights[e * M::kHeads + thread];
-      sum = part == begin ? of_part : sum + of_part;
-    }
-    for (int e0 = 0; e0 < n; e0 += M::kEntries) {
-      if constexpr (kAllParts) {
-        WaitForCopies<M::kStages - 2>();
-        __syncthreads();  // these entries have arrived, and those before them are used
-        load();
-      }
-      const float* const w = weights + e0 * M::kHeads + warp % 8 * kSide;
-      const float* const x = stages + stage * M::kStageFloats + warp / 8 * 128 + lane * 4;
-      stage = stage + 1 == M::kStages ? 0 : stage + 1;
-      const auto entry = [&](int e) {
-        const float4 of_columns = *reinterpret_cast<const float4*>(x + e * M::kColumns);
-#pragma unroll
-        for (int i = 0; i < kSide; i += 4) {
-          const float4 of_heads = *reinterpret_cast<const float4*>(w + e * M::kHeads + i);
-          const float four[4] = {of_heads.x, of_heads.y, of_heads.z, of_heads.w};
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            mix[i + j][0] = fmaf(four[j], of_columns.x, mix[i + j][0]);
-            mix[i + j][1] = fmaf(four[j], of_columns.y, mix[i + j][1]);
-            mix[i + j][2] = fmaf(four[j], of_columns.z, mix[i + j][2]);
-            mix[i + j][3] = fmaf(four[j], of_columns.w, mix[i + j][3]);
-          }
-        }
-      };
-      if (kAllParts && n - e0 >= M::kEntries) {
-#pragma unroll
-        for (int e = 0; e < M::kEntries; ++e) entry(e);
-      } else {
-        const int entries = n - e0 < M::kEntries ? n - e0 : M::kEntries;
-#pragma unroll 8
-        for (int e = 0; e < entries; ++e) entry(e);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kSide * 4; ++i)
-      total[i / 4][i % 4] = part == begin ? mix[i / 4][i % 4] : total[i / 4][i % 4] + mix[i / 4][i % 4];
+    for (int i = 0; i < 32; ++i)
+      mix[i / 4][i % 4] = fmaf(of_heads[i / 4], of_columns[i % 4], mix[i / 4][i % 4]);
   }
-  if (thread < M::kHeads) {
-    if constexpr (kAllParts) {
-      sums[thread] = sum;
-    } else if (d0 == 0 && h0 + thread < a.heads) {
-      a.sums[(r * a.heads + h0 + thread) * a.parts + first_part] = sum;
+  const int64_t d = d0 + warp * 32 + x * 4;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int64_t h = h0 + y * 4 + i / 4 * 16 + i % 4;
+    float* const to = a.mixes + ((r * a.heads + h) * a.parts + part) * a.rank + d;
+    if (h >= a.heads) continue;
+    if (a.rank % 4 == 0) {
+      if (d < a.rank)
+        *reinterpret_cast<float4*>(to) = make_float4(mix[i][0], mix[i][1], mix[i][2], mix[i][3]);
+    } else {
+      for (int j = 0; j < 4; ++j)
+        if (d + j < a.rank) to[j] = mix[i][j];
     }
-  }
-  if constexpr (kAllParts) __syncthreads();  // the sums are there
-#pragma unroll
-  for (int i = 0; i < kSide; ++i) {
-    const int64_t h = h0 + warp % 8 * kSide + i, d = d0 + warp / 8 * 128 + lane * 4;
-    if (h >= a.heads) break;
-    float* const to = kAllParts ? a.query + (r * a.heads + h) * a.rank
-                                : a.mixes + ((r * a.heads + h) * a.parts + first_part) * a.rank;
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-      if (d + j < a.rank) to[d + j] = kAllParts ? total[i][j] / sums[warp % 8 * kSide + i] : total[i][j];
   }
 }
 
@@ -288,27 +307,22 @@ __global__ void __launch_bounds__(kJoinThreads) AttendJoinKernel(const AttendArg
   if (a.digits.digits != nullptr) StoreRounded(a.digits, row_head, d / 32, static_cast<int>(d % 32), joined);
 }
 
-template <int kHeads>
-Status Score(const StepContext& c, const AttendArgs& args, int64_t rows, int64_t slots, int64_t block_tiles) {
-  using Tiles = DotTiles<kHeads>;
-  const int shared = Tiles::SharedBytes(slots);
-  if (!AllowShared(AttendScoreKernel<kHeads>, shared)) return c.Launched("the scores");
-  const dim3 grid(static_cast<unsigned>((args.tiles + block_tiles - 1) / block_tiles),
-                  Blocks(args.heads, kHeads), static_cast<unsigned>(rows));
-  LaunchEarly(c.early, grid, Tiles::kThreads, static_cast<size_t>(shared), c.stream,
-              AttendScoreKernel<kHeads>, args, static_cast<int>(slots), static_cast<int>(block_tiles));
+template <int kTurns>
+Status Scores(const StepContext& c, const AttendArgs& args, int64_t rows) {
+  using S = Score<kTurns>;
+  if (!AllowShared(AttendScoreKernel<kTurns>, S::kSharedBytes)) return c.Launched("the scores");
+  LaunchEarly(
+      c, dim3(static_cast<unsigned>(args.tiles), Blocks(args.heads, S::kHeads), static_cast<unsigned>(rows)),
+      S::kThreads, size_t{S::kSharedBytes}, AttendScoreKernel<kTurns>, args);
   return c.Launched("the scores");
 }
 
-template <bool kAllParts>
-Status MixRows(const StepContext& c, const AttendArgs& args, int64_t rows) {
-  using M = Mix<kAllParts>;
-  if (!AllowShared(AttendMixKernel<kAllParts>, M::kSharedBytes)) return c.Launched("the mix");
-  const unsigned columns = Blocks(args.rank, M::kColumns);
-  const dim3 grid(kAllParts ? columns : columns * static_cast<unsigned>(args.parts),
-                  Blocks(args.heads, M::kHeads), static_cast<unsigned>(rows));
-  LaunchEarly(c.early, grid, M::kThreads, size_t{M::kSharedBytes}, c.stream, AttendMixKernel<kAllParts>,
-              args);
+Status MixParts(const StepContext& c, const AttendArgs& args, int64_t rows) {
+  if (!AllowShared(AttendMixKernel, Mix::kSharedBytes)) return c.Launched("the mix");
+  LaunchEarly(c,
+              dim3(Blocks(args.rank, Mix::kColumns) * static_cast<unsigned>(args.parts),
+                   Blocks(args.heads, Mix::kHeads), static_cast<unsigned>(rows)),
+              Mix::kThreads, size_t{Mix::kSharedBytes}, AttendMixKernel, args);
   return c.Launched("the mix");
 }
 
@@ -335,9 +349,7 @@ Status DsaAttend(const StepContext& c) {
   args.layer = c.layer_index();
 
   // A block of many heads keeps their queries, where they fit, and takes a part of the list after the other.
-  const int64_t chunks = DotTiles<64>::Chunks(rank);
-  const auto room = int64_t{c.device.shared_bytes} - 4096;  // beside what the kernels declare
-  const bool roomy = room >= DotTiles<64>::SharedBytes(chunks);
+  const bool roomy = HasRoomForScoresByRow(c, rank);
   const Pairs of_heads{Pairs::Kind::kHeads};
   for (int64_t first = 0; first < c.rows; first += group) {
     const int64_t rows = std::min(group, c.rows - first);
@@ -349,19 +361,22 @@ Status DsaAttend(const StepContext& c) {
     args.selected = c.Ints(plan::Slot::kSelected) + first * width;
     args.counts = c.Ints(plan::Slot::kSelectedCount) + first;
     if (roomy && rows > kMostSplitRows) {
-      if (Status s = Score<64>(c, args, rows, chunks, 16); !s.ok()) return s;
+      if (Status s = ScoreByRow(c, args, rows); !s.ok()) return s;
     } else {
-      if (Status s = Score<32>(c, args, rows, 2, 1); !s.ok()) return s;
+      args.top_entries = kTile;
+      constexpr int kDeclared = 4096;  // shared memory that the kernel declares beside, at most
+      const bool three = Score<3>::kSharedBytes + kDeclared <= c.device.shared_bytes;
+      if (Status s = three ? Scores<3>(c, args, rows) : Scores<2>(c, args, rows); !s.ok()) return s;
     }
     args.digits = {};
     if (rows <= split_rows) {
       args.digits = TakeDigits(c, rows * heads, rank);
-      if (Status s = MixRows<false>(c, args, rows); !s.ok()) return s;
+      if (Status s = MixParts(c, args, rows); !s.ok()) return s;
       LaunchEarly(c.early,
                   dim3(Blocks(rank, kJoinThreads), static_cast<unsigned>(heads), static_cast<unsigned>(rows)),
                   kJoinThreads, 0, c.stream, AttendJoinKernel, args);
     } else {
-      if (Status s = MixRows<true>(c, args, rows); !s.ok()) return s;
+      if (Status s = MixByRow(c, args, rows); !s.ok()) return s;
     }
     Operand from_latent(c, args.query, rank, rows * heads, rank, args.digits);
     if (Status s = from_latent.Times(w.v_b, attended + first * heads * v, v, of_heads); !s.ok()) return s;

@@ -113,6 +113,54 @@ TEST_F(GpuDepth, DecodesAsTheCpuAtEveryDepth) {
   }
 }
 
+// Attention of the released shape around its longest lists: passes of many rows against those of few, which share no kernel, and as many
+// of the rows as take no minute against the CPU.
+TEST_F(GpuDepth, LongListsOfTheReleasedShapeHaveTheCpusBits) {
+  ASSERT_NO_FATAL_FAILURE(Load("glm-5.3-flash,layers=4,dense=4,dense_ffn=512,vocab=1024,recipe=q8_0"));
+  SCOPED_TRACE(seed_);
+  const auto cpu = cpu::MakeBackend(data_.hparams, data_.weights, 2);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  constexpr int64_t kStart = 2030, kOnCpu = 26, kRows = 170;
+  constexpr int64_t kChunks[] = {kRows, kOnCpu, 20, 1};
+  for (const int64_t start : {kStart, int64_t{100}}) {
+    SCOPED_TRACE(fmt::format("from position {}", start));
+    auto on_cpu = cpu->NewState(start + kOnCpu, false);
+    ASSERT_TRUE(on_cpu.ok());
+    std::vector<std::unique_ptr<plan::SequenceState>> states;
+    for ([[maybe_unused]] const int64_t chunk : kChunks) {
+      auto state = gpu_->NewState(start + kRows, false);
+      ASSERT_TRUE(state.ok()) << state.status().message();
+      states.push_back(std::move(*state));
+    }
+    for (const plan::StatePart& part : (*on_cpu)->Parts(start, 0)) {
+      std::vector<float> values(static_cast<size_t>(part.rows * part.width));
+      for (float& v : values) v = uniform(rng_);
+      ASSERT_TRUE((*on_cpu)->Write(part, values.data()).ok());
+      for (const auto& state : states) ASSERT_TRUE(state->Write(part, values.data()).ok());
+    }
+    ASSERT_TRUE((*on_cpu)->Place(start, 0).ok());
+    const auto tokens = Tokens(kRows);
+    const auto of_cpu = Run(*cpu, **on_cpu, std::span(tokens).first(kOnCpu));
+    std::vector<float> want;
+    for (size_t i = 0; i < states.size(); ++i) {
+      SCOPED_TRACE(fmt::format("chunks of {}", kChunks[i]));
+      ASSERT_TRUE(states[i]->Place(start, 0).ok());
+      std::vector<float> got;
+      for (int64_t at = 0; at < kRows; at += kChunks[i]) {
+        const auto rows = static_cast<size_t>(std::min(kChunks[i], kRows - at));
+        const auto of_chunk =
+            Run(*gpu_, *states[i], std::span(tokens).subspan(static_cast<size_t>(at), rows));
+        got.insert(got.end(), of_chunk.begin(), of_chunk.end());
+      }
+      if (HasFailure()) return;
+      if (i == 0) want = got;
+      ASSERT_EQ(FirstDifference(std::span(of_cpu), std::span(got).first(of_cpu.size())), -1);
+      ASSERT_EQ(FirstDifference(want, got), -1);
+      ASSERT_NO_FATAL_FAILURE(ExpectSameStates(*states[0], *states[i]));
+    }
+  }
+}
+
 // A prompt of 16,384 tokens at once, and in chunks around powers of two down to one token at its end.
 TEST_F(GpuDepth, ChunksOfUpTo16384RowsGiveTheSameBits) {
   ASSERT_NO_FATAL_FAILURE(Load("tiny,context=20000"));
