@@ -32,13 +32,14 @@ const std::map<std::string, Layer>& Layers() {
       {"gguf", {{"base"}, kLow}},
       {"quant", {{"base"}, kLow}},
       {"text", {{"base", "gguf"}, kText}},
+      {"grammar", {{"base"}, kText}},
       {"model", {{"base", "gguf", "quant", "text"}, kText}},
       {"plan", {{"base", "quant", "model"}, kLow}},
       {"cpu", {{"base", "quant", "model", "plan"}, kLow}},
       {"cuda", {{"base", "quant", "model", "plan"}, kLow}},
       {"engine", {{"base", "gguf", "quant", "text", "model", "plan", "cpu", "cuda"}, kAll}},
-      {"server", {{"base", "text", "model", "engine"}, kAll}},
-      {"cli", {{"base", "gguf", "quant", "text", "model", "plan", "cpu", "cuda", "engine", "server"}, kAll}},
+      {"server", {{"base", "text", "grammar", "model", "engine"}, kAll}},
+      {"cli", {{"base", "gguf", "quant", "text", "grammar", "model", "plan", "cpu", "cuda", "engine", "server"}, kAll}},
   };
   return kLayers;
 }
