@@ -99,7 +99,10 @@ class Automaton {
   }
   // Whether the guard holds; it may change the count.
   bool Pass(uint32_t guard, uint32_t& count) const {
-    return guard == kNoGuard || PassGuard(guards_[guard], count);
+    if (guard == kNoGuard) return true;
+    const Guard& g = guards_[guard];
+    if (g.kind != Guard::Kind::kCount) return PassGuard(g, count);
+    return count < g.a && ++count > 0;
   }
   // One number for all counts of a rule that allow the same tokens of at most `longest` bytes.
   uint64_t CountKey(const State& s, uint32_t count, uint32_t longest) const;

@@ -34,6 +34,10 @@ Result<std::shared_ptr<const Grammar>> Grammar::Make(std::shared_ptr<const Vocab
   auto grammar = std::make_shared<Grammar>();
   grammar->vocabulary_ = std::move(vocabulary);
   grammar->automaton_ = *std::move(automaton);
+  // Once for a vocabulary: strings are where most of a text is, and the dearest to find out about.
+  if (grammar->vocabulary_->common().bytes() == 0) {
+    for (uint32_t s = 0; s < CommonStates(); ++s) grammar->ReachOf({s, 0, kBottom});
+  }
   return std::shared_ptr<const Grammar>(std::move(grammar));
 }
 
@@ -98,7 +102,7 @@ std::string Grammar::Key(std::string_view schema) {
 }
 
 std::shared_ptr<const Reach> Grammar::ReachOf(const Config& config) const {
-  const uint64_t key = automaton_.CountKey(automaton_.state(config.state), config.count, vocabulary_->longest());
+  const uint64_t key = automaton_.CountKey(automaton_.state(config.state), config.count, kLongestToken);
   ReachCache& cache = config.state < CommonStates() ? vocabulary_->common() : cache_;
   if (auto known = cache.Find(config.state, key)) return known;
   auto made = ComputeReach(automaton_, *vocabulary_, config.state, config.count);

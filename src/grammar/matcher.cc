@@ -132,8 +132,8 @@ void Matcher::Mask(std::span<uint64_t> mask) {
       Close(a, stepped, 0, stacks_);
       for (size_t k = first; k < last; ++k) {
         const uint32_t node = exits[k].node;
-        if (trie.token[node] >= 0) Set(mask, trie.token[node]);
-        walker.Walk(node + 1, trie.end[node], stepped, mask, nullptr);
+        if (trie[node].token >= 0) Set(mask, trie[node].token);
+        walker.Walk(node + 1, trie[node].end, stepped, mask, nullptr);
       }
     }
   }

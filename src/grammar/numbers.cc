@@ -35,8 +35,8 @@ std::string SameLength(std::string_view s, bool at_least) {
 std::string Whole(std::string_view n, bool at_least) {
   std::string same = SameLength(n, at_least);
   if (at_least) {
-    if (n == "0") return fmt::format("(?:0|[1-9]{})", Digits(0, kMostDigits));
-    return fmt::format("(?:{}|[1-9]{})", same, Digits(n.size(), std::max(kMostDigits, n.size() + 1)));
+    if (n == "0") return "(?:0|[1-9][0-9]*)";
+    return fmt::format("(?:{}|[1-9][0-9]{{{},}})", same, n.size());
   }
   if (n.size() == 1) return same;
   return fmt::format("(?:0|[1-9]{}|{})", Digits(0, n.size() - 2), same);
@@ -54,14 +54,14 @@ Parts Split(std::string_view digits) {
   return out;
 }
 
-constexpr std::string_view kFraction = "(?:\\.[0-9]{1,40})?";
+constexpr std::string_view kFraction = "(?:\\.[0-9]+)?";
 
 // Digits after the point, at least one: not below 0.f.
 std::string FractionAtLeast(std::string_view f, bool exclusive) {
-  if (f.empty()) return exclusive ? "[0-9]{0,40}[1-9][0-9]{0,40}" : "[0-9]{0,40}";
+  if (f.empty()) return exclusive ? "[0-9]*[1-9][0-9]*" : "[0-9]*";
   const char c = f[0];
   std::string out = fmt::format("(?:{}{}", c, FractionAtLeast(f.substr(1), exclusive));
-  if (c < '9') out += fmt::format("|[{}-9][0-9]{{0,40}}", static_cast<char>(c + 1));
+  if (c < '9') out += fmt::format("|[{}-9][0-9]*", static_cast<char>(c + 1));
   return out + ")";
 }
 
@@ -70,12 +70,12 @@ std::string FractionAtMost(std::string_view f, bool exclusive) {
   const char c = f[0];
   const bool last = f.size() == 1;
   std::string out = "(?:";
-  if (c > '0') out += fmt::format("[0-{}][0-9]{{0,40}}", static_cast<char>(c - 1));
+  if (c > '0') out += fmt::format("[0-{}][0-9]*", static_cast<char>(c - 1));
   if (!last || !exclusive) {
     if (c > '0') out += "|";
     out += c;
     if (last)
-      out += "0{0,40}";
+      out += "0*";
     else
       out += fmt::format("(?:{})?", FractionAtMost(f.substr(1), exclusive));
   }
@@ -105,7 +105,7 @@ std::string AtMost(std::string_view digits, bool exclusive) {
   std::string out;
   if (p.whole != "0") out = Whole(Next(p.whole, -1), false) + std::string(kFraction);
   std::string same;
-  if (p.fraction.empty() && !exclusive) same = p.whole + "(?:\\.0{1,40})?";
+  if (p.fraction.empty() && !exclusive) same = p.whole + "(?:\\.0+)?";
   if (!p.fraction.empty()) same = fmt::format("{}(?:\\.{})?", p.whole, FractionAtMost(p.fraction, exclusive));
   if (!same.empty()) out += (out.empty() ? "" : "|") + same;
   return out.empty() ? out : "(?:" + out + ")";
@@ -177,7 +177,8 @@ Result<CharDfa> WholeNumbers(std::optional<Wide> lo, std::optional<Wide> hi) {
 }
 
 Result<CharDfa> Decimals(const std::optional<Bound>& lo, const std::optional<Bound>& hi) {
-  auto out = Compile(fmt::format("(?:0|[1-9]{})(?:\\.[0-9]{{1,40}})?|-{}", Digits(0, kMostDigits), AtLeast("0", true)));
+  // Any number of digits in the conditions, which keeps them small; how many there may be is one of its own.
+  auto out = Compile(fmt::format("(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?|-{}", AtLeast("0", true)));
   for (const bool at_least : {true, false}) {
     const std::optional<Bound>& bound = at_least ? lo : hi;
     if (!bound || !out.ok()) continue;
@@ -185,7 +186,10 @@ Result<CharDfa> Decimals(const std::optional<Bound>& lo, const std::optional<Bou
     if (!part.ok()) return part;
     out = Intersect(*out, *part, kStates);
   }
-  return out;
+  if (!out.ok()) return out;
+  auto length = Compile(fmt::format("-?[0-9]{{1,{}}}(?:\\.[0-9]{{1,{}}})?", kMostDigits + 1, kMostDigits));
+  if (!length.ok()) return length;
+  return Intersect(*out, *length, kStates);
 }
 
 }  // namespace glint::grammar

@@ -21,49 +21,72 @@ size_t Reach::bytes() const {
 void Walker::Walk(uint32_t begin, uint32_t end, std::span<const Config> from, std::span<uint64_t> mask,
                   std::vector<uint32_t>* exits) {
   if (begin >= end) return;
+  mask_ = mask;
+  exits_ = exits;
   pool_.assign(from.begin(), from.end());
-  levels_.assign(1, {0, pool_.size(), stacks_.size()});
-  const size_t base = trie_.depth[begin] - 1u;
+  General(begin, end, 0, pool_.size());
+}
+
+void Walker::Single(uint32_t begin, uint32_t end, const Config& from) {
+  if (begin >= end) return;
+  Config path[kLongestToken + 1];
+  path[0] = from;
+  const size_t base = trie_[begin].depth - 1u;
   for (uint32_t i = begin; i < end;) {
-    const size_t depth = trie_.depth[i] - base;
-    // Deeper levels than this node's parent are done with, and so are their stacks.
-    if (levels_.size() > depth) {
-      stacks_.Truncate(levels_[depth].stacks);
-      levels_.resize(depth);
-    }
-    const Level& parent = levels_.back();
-    pool_.resize(parent.end);
-    const size_t at = pool_.size();
-    const Level level{at, at, stacks_.size()};
-    steps_ += parent.end - parent.begin;
-    Step(a_, pool_, parent.begin, parent.end, trie_.byte[i], pool_, at);
-    if (pool_.size() == at) {
-      i = trie_.end[i];
+    const TrieNode& node = trie_[i];
+    const size_t depth = node.depth - base;
+    Config c = path[depth - 1];
+    ++steps_;
+    const Edge* const e = a_.Find(a_.state(c.state), node.byte);
+    if (e == nullptr || !a_.Pass(e->guard, c.count)) {
+      i = node.end;
       continue;
     }
-    if (trie_.token[i] >= 0) Set(mask, trie_.token[i]);
-    if (trie_.end[i] == i + 1) {
-      ++i;
+    c.state = e->to;
+    if (node.token >= 0) Set(mask_, node.token);
+    if (node.end > i + 1 && !a_.state(c.state).plain()) {
+      const size_t at = pool_.size();
+      pool_.push_back(c);
+      Below(i, at);
+      i = node.end;
       continue;
     }
-    bool more = true;
-    if (pool_.size() != at + 1 || !a_.state(pool_[at].state).plain()) {
-      const Ends ends = Close(a_, pool_, at, stacks_);
-      steps_ += pool_.size() - at;
-      if (ends.base && exits != nullptr) exits->push_back(i);
-      // What has neither bytes nor calls left only returns.
-      more = std::any_of(pool_.begin() + static_cast<ptrdiff_t>(at), pool_.end(),
-                         [&](const Config& c) { return a_.state(c.state).n_edges > 0; });
-    }
-    if (!more || steps_ > kMostSteps) {
-      stacks_.Truncate(level.stacks);
-      i = trie_.end[i];
-      continue;
-    }
-    levels_.push_back({at, pool_.size(), level.stacks});
-    ++i;
+    path[depth] = c;
+    i = steps_ > kMostSteps ? node.end : i + 1;
   }
-  if (levels_.size() > 1) stacks_.Truncate(levels_[1].stacks);
+}
+
+void Walker::Below(uint32_t i, size_t at) {
+  const uint32_t end = trie_[i].end;
+  const size_t stacks = stacks_.size();
+  if (pool_.size() == at + 1 && a_.state(pool_[at].state).plain()) {
+    const Config only = pool_[at];
+    pool_.resize(at);
+    return Single(i + 1, end, only);
+  }
+  const Ends ends = Close(a_, pool_, at, stacks_);
+  steps_ += pool_.size() - at;
+  if (ends.base && exits_ != nullptr) exits_->push_back(i);
+  // What has no bytes only returns or calls.
+  const bool more = std::any_of(pool_.begin() + static_cast<ptrdiff_t>(at), pool_.end(),
+                                [&](const Config& c) { return a_.state(c.state).n_edges > 0; });
+  if (more && steps_ <= kMostSteps) General(i + 1, end, at, pool_.size());
+  pool_.resize(at);
+  stacks_.Truncate(stacks);
+}
+
+void Walker::General(uint32_t begin, uint32_t end, size_t set_begin, size_t set_end) {
+  for (uint32_t i = begin; i < end; i = trie_[i].end) {
+    const size_t at = pool_.size();
+    steps_ += set_end - set_begin;
+    Step(a_, pool_, set_begin, set_end, trie_[i].byte, pool_, at);
+    if (pool_.size() == at) continue;
+    if (trie_[i].token >= 0) Set(mask_, trie_[i].token);
+    if (trie_[i].end > i + 1 && steps_ <= kMostSteps)
+      Below(i, at);
+    else
+      pool_.resize(at);
+  }
 }
 
 std::shared_ptr<const Reach> ReachCache::Find(uint32_t state, uint64_t count_key) const {
@@ -95,8 +118,8 @@ std::shared_ptr<const Reach> ComputeReach(const Automaton& automaton, const Voca
   std::vector<uint32_t> ends;
   Walker(automaton, trie, stacks).Walk(1, static_cast<uint32_t>(trie.size()), start, reach->mask, &ends);
   for (const uint32_t node : ends) {
-    for (uint32_t child = node + 1; child < trie.end[node]; child = trie.end[child])
-      reach->exits.push_back({trie.byte[child], child});
+    for (uint32_t child = node + 1; child < trie[node].end; child = trie[child].end)
+      reach->exits.push_back({trie[child].byte, child});
   }
   std::stable_sort(reach->exits.begin(), reach->exits.end(),
                    [](const Reach::Exit& a, const Reach::Exit& b) { return a.byte < b.byte; });

@@ -44,16 +44,20 @@ class Walker {
             std::vector<uint32_t>* exits);
 
  private:
-  struct Level {
-    size_t begin, end;
-    size_t stacks;  // size before it
-  };
+  // Of siblings from `begin` to before `end`, and all below them, from the closed set pool_[set_begin, set_end).
+  void General(uint32_t begin, uint32_t end, size_t set_begin, size_t set_end);
+  // From one configuration, as long as what follows is one that neither calls nor ends: most of a string.
+  void Single(uint32_t begin, uint32_t end, const Config& from);
+  // Below node i, from pool_[at ...], not closed yet; forgets it.
+  void Below(uint32_t i, size_t at);
+
   const Automaton& a_;
   const Trie& trie_;
   Stacks& stacks_;
   uint64_t steps_ = 0;
+  std::span<uint64_t> mask_;
+  std::vector<uint32_t>* exits_ = nullptr;
   std::vector<Config> pool_;
-  std::vector<Level> levels_;
 };
 
 // Thread-safe. What it gave out stays valid when it forgets (all, when it grows beyond its bound).

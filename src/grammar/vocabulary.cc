@@ -16,10 +16,7 @@ namespace {
 Trie MakeTrie(const std::vector<std::string>& tokens, const std::vector<int32_t>& order) {
   Trie trie;
   const auto add = [&](uint8_t byte, size_t depth) {
-    trie.byte.push_back(byte);
-    trie.depth.push_back(static_cast<uint16_t>(depth));
-    trie.end.push_back(0);
-    trie.token.push_back(-1);
+    trie.push_back({.byte = byte, .depth = static_cast<uint8_t>(depth)});
   };
   add(0, 0);
   std::vector<uint32_t> path = {0};  // nodes from the root to the last one added
@@ -27,18 +24,18 @@ Trie MakeTrie(const std::vector<std::string>& tokens, const std::vector<int32_t>
     const std::string& text = tokens[static_cast<size_t>(id)];
     size_t shared = 0;
     while (shared < text.size() && shared + 1 < path.size() &&
-           trie.byte[path[shared + 1]] == static_cast<uint8_t>(text[shared])) {
+           trie[path[shared + 1]].byte == static_cast<uint8_t>(text[shared])) {
       ++shared;
     }
-    for (size_t i = shared + 1; i < path.size(); ++i) trie.end[path[i]] = static_cast<uint32_t>(trie.size());
+    for (size_t i = shared + 1; i < path.size(); ++i) trie[path[i]].end = static_cast<uint32_t>(trie.size());
     path.resize(shared + 1);
     for (size_t i = shared; i < text.size(); ++i) {
       path.push_back(static_cast<uint32_t>(trie.size()));
       add(static_cast<uint8_t>(text[i]), i + 1);
     }
-    trie.token[path.back()] = id;
+    trie[path.back()].token = id;
   }
-  for (const uint32_t node : path) trie.end[node] = static_cast<uint32_t>(trie.size());
+  for (const uint32_t node : path) trie[node].end = static_cast<uint32_t>(trie.size());
   return trie;
 }
 
@@ -65,17 +62,12 @@ Result<std::shared_ptr<const Vocabulary>> Vocabulary::Create(std::vector<std::st
   auto vocabulary = std::make_shared<Vocabulary>();
   vocabulary->common_ = std::make_shared<ReachCache>();
   std::vector<int32_t> order;
-  size_t bytes = 0;
   for (size_t id = 0; id < tokens.size(); ++id) {
     const size_t length = tokens[id].size();
-    if (length == 0) continue;
-    if (length > std::numeric_limits<uint16_t>::max())
-      return bad(fmt::format("token {} has {} bytes; at most 65,535 are supported", id, length));
-    bytes += length;
-    vocabulary->longest_ = std::max(vocabulary->longest_, static_cast<uint32_t>(length));
+    if (length > kLongestToken) tokens[id].clear();
+    if (tokens[id].empty()) continue;
     order.push_back(static_cast<int32_t>(id));
   }
-  if (bytes > std::numeric_limits<uint32_t>::max() / 2) return bad("tokens of more than 2 GB in all");
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     return std::pair(std::string_view(tokens[static_cast<size_t>(a)]), a) <
            std::pair(std::string_view(tokens[static_cast<size_t>(b)]), b);
