@@ -1,4 +1,4 @@
-// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,answer_parser,session,imatrix,base_file,recipe}. Usage: make_corpus DIRECTORY
+// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,answer_parser,session,imatrix,base_file,recipe,json_schema}. Usage: make_corpus DIRECTORY
 // (gguf and safetensors start from the files of tests/data/files.)
 #include <cstdio>
 #include <filesystem>
@@ -196,6 +196,24 @@ void WriteRecipes(const fs::path& to) {
   Write(to / "recipe/pattern", "bl?*.w\nblk.12.ffn.w");
 }
 
+void WriteSchemas(const fs::path& to) {
+  const std::string choices =
+      "\x40\x00" + std::string("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-=");
+  const auto write = [&](const char* name, const char* schema) {
+    Write(to / "json_schema" / name, std::string(1, choices[0]) + '\0' + choices.substr(1, 64) + schema);
+  };
+  write(
+      "object",
+      R"({"type":"object","properties":{"a":{"type":"integer","minimum":-3,"maximum":120},"b":{"type":"string","minLength":1,"maxLength":3}},)"
+      R"("required":["b"],"additionalProperties":{"type":["number","null"]}})");
+  write(
+      "recursive",
+      R"({"$defs":{"n":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"array","prefixItems":[{"const":1}],"items":{"$ref":"#/$defs/n"},"maxItems":4}]}},"$ref":"#/$defs/n"})");
+  write("pattern",
+        R"x({"type":"string","pattern":"^(?:[a-z\\d]{2,4}|\u00e9+)?x$","allOf":[{"maxLength":9}]})x");
+  write("one_of", R"({"oneOf":[{"enum":["a",1,null]},{"type":"object"},{"type":"string","format":"date"}]})");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -206,6 +224,7 @@ int main(int argc, char** argv) {
   WriteConversations(argv[1]);
   WriteAnswers(argv[1]);
   WriteRecipes(argv[1]);
+  WriteSchemas(argv[1]);
   const bool written =
       WriteTokenizers(argv[1]) && WriteSessions(argv[1]) && WriteImatrix(argv[1]) && WriteBases(argv[1]);
   return written ? 0 : 1;

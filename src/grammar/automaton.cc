@@ -7,8 +7,9 @@
 namespace glint::grammar {
 namespace {
 
-constexpr size_t kFewEdges = 4;       // are looked through one after the other
-constexpr size_t kMostRows = 16384;   // of 512 bytes
+constexpr size_t kFewEdges = 4;      // are looked through one after the other
+constexpr size_t kMostRows = 16384;  // of 512 bytes
+constexpr size_t kMostAtOnce = 2048;
 constexpr size_t kMostPerState = std::numeric_limits<uint16_t>::max() - 1;
 
 }  // namespace
@@ -60,8 +61,8 @@ uint64_t Automaton::CountKey(const State& s, uint32_t count, uint32_t longest) c
 
 size_t Automaton::bytes() const {
   return states_.size() * sizeof(State) + edges_.size() * sizeof(Edge) + calls_.size() * sizeof(Call) +
-         tokens_.size() * sizeof(TokenEdge) + rows_.size() * sizeof(uint16_t) + guards_.size() * sizeof(Guard) +
-         lists_.size() * sizeof(uint32_t);
+         tokens_.size() * sizeof(TokenEdge) + rows_.size() * sizeof(uint16_t) +
+         guards_.size() * sizeof(Guard) + lists_.size() * sizeof(uint32_t);
 }
 
 uint32_t Builder::AddRule() {
@@ -140,7 +141,8 @@ Result<Automaton> Builder::Finish(uint32_t root) && {
   a_.states_.reserve(states_.size());
   for (Draft& draft : states_) {
     if (std::max({draft.edges.size(), draft.calls.size(), draft.tokens.size()}) > kMostPerState)
-      return Status(Code::kUnsupported, fmt::format("the schema is too large: more than {} ways from one place", kMostPerState));
+      return Status(Code::kUnsupported,
+                    fmt::format("the schema is too large: more than {} ways from one place", kMostPerState));
     auto& s = a_.states_.emplace_back();
     std::sort(draft.edges.begin(), draft.edges.end(),
               [](const Edge& a, const Edge& b) { return a.lo < b.lo; });
@@ -165,6 +167,30 @@ Result<Automaton> Builder::Finish(uint32_t root) && {
     draft = {};
   }
   a_.root_ = root;
+  // What one state leads to without a byte must stay a set that can be looked at as a whole.
+  for (const auto& s : a_.states_) {
+    size_t met = 0;
+    std::vector<const Automaton::State*> todo = {&s};
+    std::vector<bool> seen;
+    while (!todo.empty() && met <= kMostAtOnce) {
+      const auto* const at = todo.back();
+      todo.pop_back();
+      met += at->n_calls;
+      for (const Call& call : a_.Calls(*at)) {
+        const auto* const start = &a_.states_[a_.rules_[call.rule].start];
+        if (start->n_calls == 0) continue;
+        if (seen.empty()) seen.resize(a_.rules_.size());
+        if (call.to == kTail && seen[call.rule]) continue;
+        seen[call.rule] = true;
+        todo.push_back(start);
+      }
+    }
+    if (met > kMostAtOnce) {
+      return Status(
+          Code::kUnsupported,
+          fmt::format("the schema is too wide: more than {} alternatives in one place", kMostAtOnce));
+    }
+  }
   return std::move(a_);
 }
 

@@ -34,9 +34,11 @@ struct Guard {
   friend bool operator==(const Guard&, const Guard&) = default;
 };
 
-constexpr uint32_t kNoGuard = 0;                                     // index of a Guard of kind kNone
-constexpr uint32_t kNoEnd = std::numeric_limits<uint32_t>::max();    // as a state's end: the rule can't end here
-constexpr uint32_t kTail = std::numeric_limits<uint32_t>::max();     // as a call's return: where the caller returns to
+constexpr uint32_t kNoGuard = 0;  // index of a Guard of kind kNone
+constexpr uint32_t kNoEnd =
+    std::numeric_limits<uint32_t>::max();  // as a state's end: the rule can't end here
+constexpr uint32_t kTail =
+    std::numeric_limits<uint32_t>::max();  // as a call's return: where the caller returns to
 constexpr uint32_t kNoBound = std::numeric_limits<uint32_t>::max();  // of counts
 
 // On a byte from lo to hi.

@@ -25,8 +25,8 @@ bool CharDfa::Accepts(std::u32string_view text) const {
 }
 
 bool CharDfa::Unbounded() const {
-  return !empty() &&
-         std::all_of(states.begin(), states.end(), [](const State& s) { return s.final && !s.edges.empty(); });
+  return !empty() && std::all_of(states.begin(), states.end(),
+                                 [](const State& s) { return s.final && !s.edges.empty(); });
 }
 
 CharDfa Trimmed(CharDfa dfa) {
@@ -102,10 +102,9 @@ Result<CharDfa> Intersect(const CharDfa& a, const CharDfa& b, size_t max_states)
     edges += state.edges.size();
     out.states.push_back(std::move(state));
     if (pairs.size() > max_states || edges > 16 * max_states) {
-      return Status(
-          Code::kUnsupported,
-          fmt::format("these conditions together need more than {} states; simpler ones would do",
-                      max_states));
+      return Status(Code::kUnsupported,
+                    fmt::format("these conditions together need more than {} states; simpler ones would do",
+                                max_states));
     }
   }
   return Trimmed(std::move(out));

@@ -12,8 +12,10 @@ namespace glint::grammar {
 // Stacks that are no frame's number: the end of the text, and what was below a state when it began to be looked at alone (reach.h).
 constexpr uint32_t kBottom = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kBase = kBottom - 1;
-// In one set; more are left out. What is left out only narrows what is allowed: each configuration that stays can be completed.
+// In one set after a byte; more are left out. What is left out only narrows what is allowed: each configuration that stays can be completed.
 constexpr size_t kMostConfigs = 512;
+// In a closed set; beyond, the configurations not yet looked at are not followed. Builder::Finish sees to it that one alone stays below.
+constexpr size_t kMostClosed = 16 * kMostConfigs;
 
 struct Config {
   uint32_t state = 0, count = 0, stack = kBottom;

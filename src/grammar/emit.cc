@@ -169,7 +169,8 @@ class Emitter {
     {
       const uint32_t rule = common_.value, start = b_.AddState(rule);
       Start(rule, start);
-      for (const uint32_t r : {common_.string, common_.number, common_.null, common_.boolean, common_.object, common_.array})
+      for (const uint32_t r :
+           {common_.string, common_.number, common_.null, common_.boolean, common_.object, common_.array})
         b_.AddCall(start, r, kTail);
     }
     {
@@ -293,7 +294,8 @@ class Emitter {
     for (auto& p : pair) p = b_.AddState(rule);
     b_.AddByte(unicode, 'd', pair[0]), b_.AddByte(unicode, 'D', pair[0]);
     b_.AddEdge(pair[0], '0', '7', digits[1]);
-    b_.AddEdge(pair[0], '8', '9', pair[1]), b_.AddEdge(pair[0], 'a', 'b', pair[1]), b_.AddEdge(pair[0], 'A', 'B', pair[1]);
+    b_.AddEdge(pair[0], '8', '9', pair[1]), b_.AddEdge(pair[0], 'a', 'b', pair[1]),
+        b_.AddEdge(pair[0], 'A', 'B', pair[1]);
     hex(pair[1], pair[2]), hex(pair[2], pair[3]);
     b_.AddByte(pair[3], '\\', pair[4]);
     b_.AddByte(pair[4], 'u', pair[5]);
@@ -304,7 +306,8 @@ class Emitter {
 
   uint32_t Number(bool fraction) {
     const uint32_t rule = b_.AddRule();
-    const uint32_t start = b_.AddState(rule), minus = b_.AddState(rule), zero = b_.AddState(rule), whole = b_.AddState(rule);
+    const uint32_t start = b_.AddState(rule), minus = b_.AddState(rule), zero = b_.AddState(rule),
+                   whole = b_.AddState(rule);
     b_.SetRule(rule, {.start = start, .most = kMostDigits});
     const uint32_t one = b_.AddGuard({Guard::Kind::kCount, kMostDigits, 0});
     const uint32_t below = b_.AddGuard({Guard::Kind::kBelow, kMostDigits, 0});
@@ -360,7 +363,8 @@ class Emitter {
     const uint32_t enough = least > 0 ? b_.AddGuard({Guard::Kind::kAtLeast, least, 0}) : kNoGuard;
     const uint32_t start = b_.AddState(rule);
     std::vector<uint32_t> ids;
-    for (size_t i = 0; i < dfa.states.size(); ++i) ids.push_back(spelling == Spelling::kRaw && i == 0 ? start : b_.AddState(rule));
+    for (size_t i = 0; i < dfa.states.size(); ++i)
+      ids.push_back(spelling == Spelling::kRaw && i == 0 ? start : b_.AddState(rule));
     b_.SetRule(rule, {.start = start, .least = least, .most = most});
     uint32_t end = start;
     if (spelling == Spelling::kJson) {
@@ -398,7 +402,8 @@ class Emitter {
               rest.push_back({{s.bytes.begin() + 1, s.bytes.end()}, s.to});
           }
           if (rest.empty()) continue;
-          Edge edge{static_cast<uint8_t>(cuts[k]), static_cast<uint8_t>(cuts[k + 1] - 1), first ? below : kNoGuard, 0};
+          Edge edge{static_cast<uint8_t>(cuts[k]), static_cast<uint8_t>(cuts[k + 1] - 1),
+                    first ? below : kNoGuard, 0};
           if (rest[0].bytes.empty()) {
             edge.to = ids[rest[0].to];
             edge.guard = one;
@@ -443,7 +448,8 @@ class Emitter {
           if (n.least == 0 && n.most == kNoBound) return common_.string;
           break;
         case Node::Kind::kObject:
-          if (n.properties.empty() && n.banned.empty() && n.has_rest && schema_->nodes[n.rest].kind == Node::Kind::kAny)
+          if (n.properties.empty() && n.banned.empty() && n.has_rest &&
+              schema_->nodes[n.rest].kind == Node::Kind::kAny)
             return common_.object;
           break;
         default:
@@ -524,7 +530,8 @@ class Emitter {
     const uint32_t least = n.least > prefix ? n.least - prefix : 0;
     const uint32_t most = n.most == kNoBound ? kNoBound : n.most - prefix;
     const bool counted = least > 0 || most != kNoBound;
-    const uint32_t start = b_.AddState(rule), open = b_.AddState(rule), opened = b_.AddState(rule), end = b_.AddState(rule);
+    const uint32_t start = b_.AddState(rule), open = b_.AddState(rule), opened = b_.AddState(rule),
+                   end = b_.AddState(rule);
     b_.SetRule(rule, {.start = start, .least = least, .most = most});
     b_.AddByte(start, '[', open);
     b_.SetEnd(end);
@@ -541,8 +548,7 @@ class Emitter {
       const uint32_t after = b_.AddState(rule);
       for (const uint32_t s : before) b_.AddCall(s, RuleOf(n.parts[i], Spelling::kJson), after);
       if (i + 1 == prefix && most > 0) {
-        if (n.least <= prefix)
-          Close(after, ']', end);
+        if (n.least <= prefix) Close(after, ']', end);
         const uint32_t comma = b_.AddState(rule), next = b_.AddState(rule);
         b_.AddByte(after, ',', comma);
         Space(comma, next);
@@ -560,7 +566,8 @@ class Emitter {
     }
     if (most == 0) return;
     const uint32_t after = b_.AddState(rule), comma = b_.AddState(rule), next = b_.AddState(rule);
-    for (const uint32_t s : {before[0], before[1], comma, next}) b_.AddCall(s, RuleOf(n.rest, Spelling::kJson), after, one);
+    for (const uint32_t s : {before[0], before[1], comma, next})
+      b_.AddCall(s, RuleOf(n.rest, Spelling::kJson), after, one);
     b_.AddByte(after, ',', comma, below);
     Space(comma, next);
     Close(after, ']', end, enough);
@@ -568,7 +575,8 @@ class Emitter {
 
   // The names of an object's properties as a trie. A byte is only taken where some property below it may come now. `leaf(state, i)` ends name i.
   template <class Leaf>
-  void Names(const Node& n, uint32_t object, uint32_t rule, uint32_t root, const std::vector<std::string>& names, Leaf leaf) {
+  void Names(const Node& n, uint32_t object, uint32_t rule, uint32_t root,
+             const std::vector<std::string>& names, Leaf leaf) {
     struct Place {
       std::map<char, uint32_t> next;  // index of a Place
       std::vector<uint32_t> below;    // properties, rising
@@ -619,7 +627,8 @@ class Emitter {
     const uint32_t done = b_.AddGuard({Guard::Kind::kDone, object, 0});
     const uint32_t more = b_.AddGuard({Guard::Kind::kMore, object, 0});
     const uint32_t start = b_.AddState(rule), open = b_.AddState(rule), opened = b_.AddState(rule);
-    const uint32_t after = b_.AddState(rule), comma = b_.AddState(rule), next = b_.AddState(rule), end = b_.AddState(rule);
+    const uint32_t after = b_.AddState(rule), comma = b_.AddState(rule), next = b_.AddState(rule),
+                   end = b_.AddState(rule);
     b_.SetRule(rule, {.start = start, .exact = true});
     b_.AddByte(start, '{', open);
     Space(open, opened);
@@ -662,7 +671,8 @@ class Emitter {
     const uint32_t rule = b_.AddRule(), object = ObjectGuards(n);
     const uint32_t done = b_.AddGuard({Guard::Kind::kDone, object, 0});
     const uint32_t more = b_.AddGuard({Guard::Kind::kMore, object, 0});
-    const uint32_t start = b_.AddState(rule), root = b_.AddState(rule), valued = b_.AddState(rule), end = b_.AddState(rule);
+    const uint32_t start = b_.AddState(rule), root = b_.AddState(rule), valued = b_.AddState(rule),
+                   end = b_.AddState(rule);
     b_.SetRule(rule, {.start = start, .exact = true});
     const uint32_t at = b_.AddText(start, tool.name);
     b_.AddToken(at, marks_.end_call, end, done);
@@ -684,7 +694,8 @@ class Emitter {
       auto any_name = Intersect(OtherNames(n), Lengths(1, kNoBound), limits_.states);
       if (any_name.ok() && !any_name->empty()) {
         const uint32_t named = b_.AddState(rule);
-        b_.AddCall(root, Characters(*any_name, Spelling::kRaw), named, b_.AddGuard({Guard::Kind::kAdditional, object, 0}));
+        b_.AddCall(root, Characters(*any_name, Spelling::kRaw), named,
+                   b_.AddGuard({Guard::Kind::kAdditional, object, 0}));
         value(named, n.rest, kNoGuard);
       }
     }

@@ -16,11 +16,13 @@ Status NoVocabulary() { return {Code::kBadInput, "a grammar needs a vocabulary"}
 Result<ToolMarks> GlmToolMarks(const Tokenizer& tokenizer) try {
   ToolMarks marks;
   const std::pair<const char*, int32_t*> all[] = {
-      {"<tool_call>", &marks.call},  {"</tool_call>", &marks.end_call}, {"<arg_key>", &marks.key},
-      {"</arg_key>", &marks.end_key}, {"<arg_value>", &marks.value},    {"</arg_value>", &marks.end_value}};
+      {"<tool_call>", &marks.call},   {"</tool_call>", &marks.end_call}, {"<arg_key>", &marks.key},
+      {"</arg_key>", &marks.end_key}, {"<arg_value>", &marks.value},     {"</arg_value>", &marks.end_value}};
   for (const auto& [spelling, id] : all) {
     *id = tokenizer.Find(spelling);
-    if (*id < 0) return Status(Code::kUnsupported, fmt::format("the vocabulary has no token {} for tool calls", spelling));
+    if (*id < 0)
+      return Status(Code::kUnsupported,
+                    fmt::format("the vocabulary has no token {} for tool calls", spelling));
   }
   marks.end_value_text = "</arg_value>";
   return marks;
@@ -41,8 +43,9 @@ Result<std::shared_ptr<const Grammar>> Grammar::Make(std::shared_ptr<const Vocab
   return std::shared_ptr<const Grammar>(std::move(grammar));
 }
 
-Result<std::shared_ptr<const Grammar>> Grammar::OfSchema(std::shared_ptr<const Vocabulary> vocabulary, const Json& schema,
-                                                         std::string_view named, const CompileLimits& limits) try {
+Result<std::shared_ptr<const Grammar>> Grammar::OfSchema(std::shared_ptr<const Vocabulary> vocabulary,
+                                                         const Json& schema, std::string_view named,
+                                                         const CompileLimits& limits) try {
   if (vocabulary == nullptr) return NoVocabulary();
   const auto read = ReadSchema(schema, named, limits);
   if (!read.ok()) return read.status();
@@ -73,10 +76,12 @@ Result<std::shared_ptr<const Grammar>> Grammar::AnyObject(std::shared_ptr<const 
 }
 
 Result<std::shared_ptr<const Grammar>> Grammar::ToolCalls(std::shared_ptr<const Vocabulary> vocabulary,
-                                                          std::span<const ToolSchema> tools, const ToolMarks& marks,
-                                                          uint32_t most_calls, const CompileLimits& limits) try {
+                                                          std::span<const ToolSchema> tools,
+                                                          const ToolMarks& marks, uint32_t most_calls,
+                                                          const CompileLimits& limits) try {
   if (vocabulary == nullptr) return NoVocabulary();
-  if (tools.empty() || most_calls == 0) return Status(Code::kBadInput, "a tool call needs a tool, and one call at least");
+  if (tools.empty() || most_calls == 0)
+    return Status(Code::kBadInput, "a tool call needs a tool, and one call at least");
   std::vector<Schema> schemas(tools.size());
   std::vector<ToolRules> rules;
   for (size_t i = 0; i < tools.size(); ++i) {

@@ -34,8 +34,9 @@ class Grammar {
  public:
   // `named` begins messages; then comes the JSON pointer of what is wrong (schema.h). Depth: schemas must have been parsed with
   // JsonLimits.depth at most CompileLimits.depth.
-  static Result<std::shared_ptr<const Grammar>> OfSchema(std::shared_ptr<const Vocabulary> vocabulary, const Json& schema,
-                                                         std::string_view named, const CompileLimits& limits = {});
+  static Result<std::shared_ptr<const Grammar>> OfSchema(std::shared_ptr<const Vocabulary> vocabulary,
+                                                         const Json& schema, std::string_view named,
+                                                         const CompileLimits& limits = {});
   static Result<std::shared_ptr<const Grammar>> OfSchema(std::shared_ptr<const Vocabulary> vocabulary,
                                                          std::string_view schema, std::string_view named,
                                                          const CompileLimits& limits = {});
@@ -43,8 +44,9 @@ class Grammar {
   static Result<std::shared_ptr<const Grammar>> AnyObject(std::shared_ptr<const Vocabulary> vocabulary);
   // From one to most_calls calls of these tools and nothing else. kBadInput if there is no tool or most_calls is 0.
   static Result<std::shared_ptr<const Grammar>> ToolCalls(std::shared_ptr<const Vocabulary> vocabulary,
-                                                          std::span<const ToolSchema> tools, const ToolMarks& marks,
-                                                          uint32_t most_calls, const CompileLimits& limits = {});
+                                                          std::span<const ToolSchema> tools,
+                                                          const ToolMarks& marks, uint32_t most_calls,
+                                                          const CompileLimits& limits = {});
 
   // For a table of compiled grammars: the same schema text has the same key (128 bits, hexadecimal).
   static std::string Key(std::string_view schema);
@@ -76,7 +78,7 @@ class Matcher {
   // Takes back the last n tokens, at most accepted().
   void Rollback(size_t n);
   size_t accepted() const { return history_.size(); }
-  bool IsComplete();                            // the text could end here
+  bool IsComplete();                           // the text could end here
   bool IsStopped() const { return stopped_; }  // it has
   // The bytes that must come next, whatever the tokens; empty where there is a choice, or it could end.
   std::string ForcedBytes(size_t most = 256);

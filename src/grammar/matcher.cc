@@ -75,7 +75,8 @@ void Matcher::Rollback(size_t n) {
   if (n == 0) return;
   const Past& past = history_[history_.size() - n];
   const size_t end = n == 1 ? past_.size() : history_[history_.size() - n + 1].configs;
-  now_.assign(past_.begin() + static_cast<ptrdiff_t>(past.configs), past_.begin() + static_cast<ptrdiff_t>(end));
+  now_.assign(past_.begin() + static_cast<ptrdiff_t>(past.configs),
+              past_.begin() + static_cast<ptrdiff_t>(end));
   stacks_.Truncate(past.stacks);
   past_.resize(past.configs);
   history_.resize(history_.size() - n);
@@ -111,9 +112,11 @@ void Matcher::Mask(std::span<uint64_t> mask) {
   std::vector<Config> todo = now_;
   Walker walker(a, trie, stacks_);
   std::vector<Config> closed, stepped;
-  for (size_t i = 0; i < todo.size(); ++i) {
+  size_t together = 0;
+  for (size_t i = 0; i < todo.size() && together <= kMostConfigs; ++i) {
     const Config c = todo[i];
     const auto reach = grammar_->ReachOf(c);
+    together += std::max(reach->largest, walker.largest());
     for (size_t w = 0; w < reach->mask.size(); ++w) mask[w] |= reach->mask[w];
     for (const int32_t id : reach->few) Set(mask, id);
     if (c.stack == kBottom) continue;
@@ -137,9 +140,14 @@ void Matcher::Mask(std::span<uint64_t> mask) {
       }
     }
   }
-  // Marks, and the end.
   closed = now_;
   const Ends ends = Close(a, closed, 0, stacks_);
+  if (together + walker.largest() > kMostConfigs) {
+    // So many that Accept may leave some out: then as Accept does it, all together.
+    std::fill(mask.begin(), mask.end(), 0);
+    Walker(a, trie, stacks_).Walk(1, static_cast<uint32_t>(trie.size()), closed, mask, nullptr);
+  }
+  // Marks, and the end.
   for (const Config& c : closed) {
     for (const TokenEdge& e : a.Tokens(a.state(c.state))) {
       uint32_t count = c.count;

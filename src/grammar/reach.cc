@@ -15,7 +15,8 @@ void Set(std::span<uint64_t> mask, int32_t id) {
 }  // namespace
 
 size_t Reach::bytes() const {
-  return sizeof(Reach) + mask.size() * sizeof(uint64_t) + few.size() * sizeof(int32_t) + exits.size() * sizeof(Exit);
+  return sizeof(Reach) + mask.size() * sizeof(uint64_t) + few.size() * sizeof(int32_t) +
+         exits.size() * sizeof(Exit);
 }
 
 void Walker::Walk(uint32_t begin, uint32_t end, std::span<const Config> from, std::span<uint64_t> mask,
@@ -81,6 +82,7 @@ void Walker::General(uint32_t begin, uint32_t end, size_t set_begin, size_t set_
     steps_ += set_end - set_begin;
     Step(a_, pool_, set_begin, set_end, trie_[i].byte, pool_, at);
     if (pool_.size() == at) continue;
+    largest_ = std::max(largest_, pool_.size() - at);
     if (trie_[i].token >= 0) Set(mask_, trie_[i].token);
     if (trie_[i].end > i + 1 && steps_ <= kMostSteps)
       Below(i, at);
@@ -107,8 +109,8 @@ size_t ReachCache::bytes() const {
   return bytes_;
 }
 
-std::shared_ptr<const Reach> ComputeReach(const Automaton& automaton, const Vocabulary& vocabulary, uint32_t state,
-                                          uint32_t count) {
+std::shared_ptr<const Reach> ComputeReach(const Automaton& automaton, const Vocabulary& vocabulary,
+                                          uint32_t state, uint32_t count) {
   const Trie& trie = vocabulary.trie();
   auto reach = std::make_shared<Reach>();
   reach->mask.resize(vocabulary.mask_words());
@@ -116,7 +118,9 @@ std::shared_ptr<const Reach> ComputeReach(const Automaton& automaton, const Voca
   std::vector<Config> start = {{state, count, kBase}};
   reach->ends = Close(automaton, start, 0, stacks).base;
   std::vector<uint32_t> ends;
-  Walker(automaton, trie, stacks).Walk(1, static_cast<uint32_t>(trie.size()), start, reach->mask, &ends);
+  Walker walker(automaton, trie, stacks);
+  walker.Walk(1, static_cast<uint32_t>(trie.size()), start, reach->mask, &ends);
+  reach->largest = std::max(walker.largest(), start.size());
   for (const uint32_t node : ends) {
     for (uint32_t child = node + 1; child < trie[node].end; child = trie[child].end)
       reach->exits.push_back({trie[child].byte, child});

@@ -24,7 +24,8 @@ struct Reach {
     uint32_t node;
   };
   std::vector<Exit> exits;
-  bool ends = false;  // the rule may end before any byte
+  bool ends = false;   // the rule may end before any byte
+  size_t largest = 0;  // set of configurations met
 
   size_t bytes() const;
 };
@@ -36,12 +37,15 @@ class Walker {
   // time for grammars that branch without measure.
   static constexpr uint64_t kMostSteps = 10'000'000;
 
-  Walker(const Automaton& automaton, const Trie& trie, Stacks& stacks) : a_(automaton), trie_(trie), stacks_(stacks) {}
+  Walker(const Automaton& automaton, const Trie& trie, Stacks& stacks)
+      : a_(automaton), trie_(trie), stacks_(stacks) {}
 
   // Of the nodes in [begin, end), whose parents have the closed set `from`: sets the bits of tokens reached, and if `exits` is given
   // adds to it the nodes at which the rule above kBase may end.
   void Walk(uint32_t begin, uint32_t end, std::span<const Config> from, std::span<uint64_t> mask,
             std::vector<uint32_t>* exits);
+
+  size_t largest() const { return largest_; }  // set met, after a byte
 
  private:
   // Of siblings from `begin` to before `end`, and all below them, from the closed set pool_[set_begin, set_end).
@@ -55,6 +59,7 @@ class Walker {
   const Trie& trie_;
   Stacks& stacks_;
   uint64_t steps_ = 0;
+  size_t largest_ = 1;
   std::span<uint64_t> mask_;
   std::vector<uint32_t>* exits_ = nullptr;
   std::vector<Config> pool_;
@@ -75,14 +80,16 @@ class ReachCache {
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
-    size_t operator()(const Key& k) const { return (k.count * 0x9e3779b97f4a7c15u) ^ (k.state * 0xbf58476d1ce4e5b9u); }
+    size_t operator()(const Key& k) const {
+      return (k.count * 0x9e3779b97f4a7c15u) ^ (k.state * 0xbf58476d1ce4e5b9u);
+    }
   };
   mutable std::mutex mutex_;
   std::unordered_map<Key, std::shared_ptr<const Reach>, KeyHash> known_;
   size_t bytes_ = 0, max_bytes_;
 };
 
-std::shared_ptr<const Reach> ComputeReach(const Automaton& automaton, const Vocabulary& vocabulary, uint32_t state,
-                                          uint32_t count);
+std::shared_ptr<const Reach> ComputeReach(const Automaton& automaton, const Vocabulary& vocabulary,
+                                          uint32_t state, uint32_t count);
 
 }  // namespace glint::grammar

@@ -60,9 +60,9 @@ const Ranges& WordCharacters() {
   return r;
 }
 const Ranges& Spaces() {  // ECMA-262, WhiteSpace and LineTerminator
-  static const Ranges r = {{9, 13},           {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
-                           {0x2000, 0x200a},  {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
-                           {0x3000, 0x3000},  {0xfeff, 0xfeff}};
+  static const Ranges r = {{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
+                           {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                           {0x3000, 0x3000}, {0xfeff, 0xfeff}};
   return r;
 }
 const Ranges& LineEnds() {
@@ -462,10 +462,11 @@ class Determinizer {
         if (cuts[k] >= kSurrogates && cuts[k] < kSurrogatesEnd) continue;
         Set next = Over(set, cuts[k]);
         if (TooMuch()) {
-          return Status(Code::kUnsupported,
-                        fmt::format("the pattern is too complex: its automaton needs more than {} states or {} "
-                                    "steps to make",
-                                    limits_.states, limits_.work));
+          return Status(
+              Code::kUnsupported,
+              fmt::format("the pattern is too complex: its automaton needs more than {} states or {} "
+                          "steps to make",
+                          limits_.states, limits_.work));
         }
         if (next.empty()) continue;
         const uint32_t to = Id(std::move(next));
@@ -565,8 +566,9 @@ Result<CharDfa> CompileRegex(std::string_view pattern, const RegexLimits& limits
   nfa.Jump(nfa.Build(any, after), after);
   nfa.Jump(nfa.Build(one_mark(kEnd), after), accept);
   if (nfa.full()) {
-    return named({Code::kUnsupported,
-                  fmt::format("too long: more than {} parts with its repetitions written out", limits.parts)});
+    return named(
+        {Code::kUnsupported,
+         fmt::format("too long: more than {} parts with its repetitions written out", limits.parts)});
   }
   auto dfa = Determinizer(nfa, accept, limits).Run(start);
   if (!dfa.ok()) return named(dfa.status());

@@ -9,10 +9,10 @@
 namespace glint::grammar {
 
 struct RegexLimits {
-  size_t nesting = 64;          // of groups
-  size_t parts = 20'000;        // of the expression, repetitions written out
-  size_t states = 4'096;        // of the automaton
-  size_t work = 4'000'000;      // steps of the construction
+  size_t nesting = 64;      // of groups
+  size_t parts = 20'000;    // of the expression, repetitions written out
+  size_t states = 4'096;    // of the automaton
+  size_t work = 4'000'000;  // steps of the construction
 };
 
 // Texts in which the pattern (UTF-8) is found, anywhere unless ^ and $ say otherwise. Supported: literals, ., classes and their escapes (\d \w

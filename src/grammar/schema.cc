@@ -19,7 +19,15 @@ namespace glint::grammar {
 namespace {
 
 // Types as a set. kFraction: numbers that are not whole.
-enum Type : uint8_t { kNull = 1, kBool = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64 };
+enum Type : uint8_t {
+  kNull = 1,
+  kBool = 2,
+  kInteger = 4,
+  kFraction = 8,
+  kString = 16,
+  kArray = 32,
+  kObject = 64
+};
 constexpr uint8_t kAllTypes = 127;
 constexpr uint8_t kNumber = kInteger | kFraction;
 
@@ -34,9 +42,9 @@ using Conjunction = std::vector<Element>;  // in the schema's order, each once
 
 const std::set<std::string_view>& Annotations() {
   static const std::set<std::string_view> kNames = {
-      "$schema",  "$id",        "$comment", "$defs",     "definitions",     "title",           "description",
-      "default",  "examples",   "example",  "deprecated", "readOnly",       "writeOnly",       "contentEncoding",
-      "contentMediaType"};
+      "$schema",    "$id",         "$comment",  "$defs",           "definitions",
+      "title",      "description", "default",   "examples",        "example",
+      "deprecated", "readOnly",    "writeOnly", "contentEncoding", "contentMediaType"};
   return kNames;
 }
 
@@ -110,8 +118,8 @@ long double Number(const Json& value) {
 // What a conjunction says beside its alternatives.
 struct Shape {
   uint8_t types = kAllTypes;
-  bool typed = false;     // some schema names types
-  uint8_t keywords = 0;   // types that have keywords of their own here
+  bool typed = false;    // some schema names types
+  uint8_t keywords = 0;  // types that have keywords of their own here
   uint32_t min_length = 0, max_length = kNoBound, min_items = 0, max_items = kNoBound;
   std::optional<Limit> lowest, highest;
   std::vector<const Json*> patterns, formats, enums, constants;
@@ -146,7 +154,8 @@ class Reader {
   Status At(const Json* where, Code code, std::string_view why) const {
     std::string path;
     FindPointer(root_, where, path);
-    return {code, fmt::format("{}: {}: {}", named_, Printable(path.empty() ? "the schema itself" : path), why)};
+    return {code,
+            fmt::format("{}: {}: {}", named_, Printable(path.empty() ? "the schema itself" : path), why)};
   }
   void Fail(const Json* where, Code code, std::string_view why) {
     if (status_.ok()) status_ = At(where, code, why);
@@ -154,14 +163,16 @@ class Reader {
   void Bad(const Json* where, std::string_view why) { Fail(where, Code::kBadInput, why); }
   bool Spend(const Json* where, size_t work) {
     work_ += work;
-    if (work_ > limits_.work) Fail(where, Code::kUnsupported, "the schema takes too long to compile; make it smaller");
+    if (work_ > limits_.work)
+      Fail(where, Code::kUnsupported, "the schema takes too long to compile; make it smaller");
     return status_.ok();
   }
 
   uint32_t Add(Node node) {
     nodes_.push_back(std::move(node));
     if (nodes_.size() > limits_.nodes)
-      Fail(&root_, Code::kUnsupported, fmt::format("more than {} sub-schemas, merged ones included", limits_.nodes));
+      Fail(&root_, Code::kUnsupported,
+           fmt::format("more than {} sub-schemas, merged ones included", limits_.nodes));
     return static_cast<uint32_t>(nodes_.size() - 1);
   }
   uint32_t Add(Node::Kind kind) {
@@ -200,7 +211,9 @@ class Reader {
       rest.remove_prefix(raw.size());
       std::string key;
       for (size_t i = 0; i < raw.size(); ++i) {
-        const auto hex = [&](size_t k) { return k < raw.size() && std::isxdigit(static_cast<unsigned char>(raw[k])); };
+        const auto hex = [&](size_t k) {
+          return k < raw.size() && std::isxdigit(static_cast<unsigned char>(raw[k]));
+        };
         if (raw[i] == '~' && i + 1 < raw.size() && (raw[i + 1] == '0' || raw[i + 1] == '1')) {
           key += raw[++i] == '0' ? '~' : '/';
         } else if (raw[i] == '%' && hex(i + 1) && hex(i + 2)) {
@@ -230,7 +243,8 @@ class Reader {
     if (e.part == Part::kPlain) return Append(plain, e), true;
     if (e.part != Part::kWhole) return Append(groups, e), true;
     if (const auto* b = std::get_if<bool>(&e.schema->data())) return *b;
-    if (e.schema->kind() != Json::Kind::kObject) return Bad(e.schema, "a schema is an object or a bool"), true;
+    if (e.schema->kind() != Json::Kind::kObject)
+      return Bad(e.schema, "a schema is an object or a bool"), true;
     if (std::find(inside.begin(), inside.end(), e.schema) != inside.end())
       return Bad(e.schema, "it refers to itself without end"), true;
     if (inside.size() >= 4 * limits_.depth)
@@ -242,7 +256,8 @@ class Reader {
       if (target != nullptr) possible = Flatten({target, Part::kWhole}, plain, groups, inside) && possible;
     }
     Append(plain, {e.schema, Part::kPlain});
-    for (const Json& part : List(e.schema, "allOf")) possible = Flatten({&part, Part::kWhole}, plain, groups, inside) && possible;
+    for (const Json& part : List(e.schema, "allOf"))
+      possible = Flatten({&part, Part::kWhole}, plain, groups, inside) && possible;
     if (e.schema->Find("anyOf") != nullptr) Append(groups, {e.schema, Part::kAnyOf});
     if (e.schema->Find("oneOf") != nullptr) Append(groups, {e.schema, Part::kOneOf});
     inside.pop_back();
@@ -346,9 +361,8 @@ class Reader {
     } else if (key == "required") {
       shape.keywords |= kObject;
       const bool good = value.kind() == Json::Kind::kArray &&
-                        std::all_of(value.items().begin(), value.items().end(), [](const Json& name) {
-                          return name.kind() == Json::Kind::kString;
-                        });
+                        std::all_of(value.items().begin(), value.items().end(),
+                                    [](const Json& name) { return name.kind() == Json::Kind::kString; });
       if (!good) Bad(&value, "required is a list of names");
     } else if (key == "additionalProperties") {
       shape.keywords |= kObject;
@@ -368,10 +382,14 @@ class Reader {
 
   void Format(const Json& value, Shape& shape) {
     static const std::map<std::string_view, std::pair<long double, long double>> kRanges = {
-        {"int32", {-0x1p31L, 0x1p31L - 1}}, {"int64", {-0x1p63L, 0x1p63L - 1}},
-        {"uint8", {0, 255}},                {"uint16", {0, 65535}},
-        {"uint32", {0, 0x1p32L - 1}},       {"uint64", {0, 0x1p64L - 1}},
-        {"uint", {0, 0x1p64L - 1}},         {"float", {0, -1}},
+        {"int32", {-0x1p31L, 0x1p31L - 1}},
+        {"int64", {-0x1p63L, 0x1p63L - 1}},
+        {"uint8", {0, 255}},
+        {"uint16", {0, 65535}},
+        {"uint32", {0, 0x1p32L - 1}},
+        {"uint64", {0, 0x1p64L - 1}},
+        {"uint", {0, 0x1p64L - 1}},
+        {"float", {0, -1}},
         {"double", {0, -1}}};
     const auto& name = std::get<std::string>(value.data());
     if (const auto range = kRanges.find(name); range != kRanges.end()) {
@@ -427,7 +445,8 @@ class Reader {
 
   Node Plain(Shape& shape) {
     Node never;
-    const bool unlimited = shape.types == kAllTypes && shape.keywords == 0 && shape.enums.empty() && shape.constants.empty();
+    const bool unlimited =
+        shape.types == kAllTypes && shape.keywords == 0 && shape.enums.empty() && shape.constants.empty();
     if (unlimited) {
       never.kind = Node::Kind::kAny;
       return never;
@@ -494,7 +513,8 @@ class Reader {
       if (!allowed) continue;
       const uint8_t type = TypeOf(*v);
       if ((type & (kArray | kObject)) && (shape.keywords & type)) {
-        Fail(v, Code::kUnsupported, "an array or object as a value beside conditions on arrays or objects is not supported");
+        Fail(v, Code::kUnsupported,
+             "an array or object as a value beside conditions on arrays or objects is not supported");
         return node;
       }
       if ((type & kString) && (shape.keywords & kString)) {
@@ -594,8 +614,9 @@ class Reader {
       if (last > limits_.dfa_states) {
         // A length that no text of the pattern comes near is no condition.
         Fail(at, Code::kUnsupported,
-             fmt::format("a length of {} together with a pattern, format or enum is not supported (at most {})", last,
-                         limits_.dfa_states));
+             fmt::format(
+                 "a length of {} together with a pattern, format or enum is not supported (at most {})", last,
+                 limits_.dfa_states));
         return std::nullopt;
       }
       meet(at, Lengths(shape.min_length, shape.max_length));
@@ -711,10 +732,11 @@ class Reader {
           if (!Spend(group.at, 16)) return status_;
           if (Disjoint(group.branches[i], group.branches[k], 8)) continue;
           if (!status_.ok()) return status_;
-          return At(group.at, Code::kUnsupported,
-                    fmt::format("branches {} and {} may both match; oneOf is supported where types, constants or a "
-                                "required property's constants tell them apart (or use anyOf)",
-                                i, k));
+          return At(
+              group.at, Code::kUnsupported,
+              fmt::format("branches {} and {} may both match; oneOf is supported where types, constants or a "
+                          "required property's constants tell them apart (or use anyOf)",
+                          i, k));
         }
       }
     }
@@ -761,12 +783,13 @@ class Reader {
       if (literal->kind != Node::Kind::kLiterals) continue;
       return std::none_of(literal->literals.begin(), literal->literals.end(), [&, o = other](const Json& v) {
         if (o->kind != Node::Kind::kLiterals) return (NodeTypes(*o) & TypeOf(v)) != 0;
-        return !Spend(&root_, o->literals.size()) ||
-               std::any_of(o->literals.begin(), o->literals.end(), [&](const Json& w) { return Equal(v, w); });
+        return !Spend(&root_, o->literals.size()) || std::any_of(o->literals.begin(), o->literals.end(),
+                                                                 [&](const Json& w) { return Equal(v, w); });
       });
     }
     if ((NodeTypes(a) & NodeTypes(b)) == 0) return !Guessed(a) && !Guessed(b);
-    if (a.kind != Node::Kind::kObject || b.kind != Node::Kind::kObject || Guessed(a) || Guessed(b)) return false;
+    if (a.kind != Node::Kind::kObject || b.kind != Node::Kind::kObject || Guessed(a) || Guessed(b))
+      return false;
     for (const auto& [one, two] : {std::pair(&a, &b), std::pair(&b, &a)}) {
       for (const auto& p : one->properties) {
         if (!p.required) continue;

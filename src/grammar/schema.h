@@ -51,7 +51,7 @@ struct Node {
   CharDfa dfa;
   std::vector<Json> literals;
   std::vector<uint32_t> parts;  // of kEither; of an array its first elements
-  uint32_t rest = 0;            // node of an array's further elements, or of an object's undeclared properties
+  uint32_t rest = 0;  // node of an array's further elements, or of an object's undeclared properties
   bool has_rest = false;
   std::vector<Property> properties;  // in the schema's order
   std::vector<std::string> banned;   // names that an undeclared property must not have

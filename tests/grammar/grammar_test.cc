@@ -38,7 +38,8 @@ TEST(Mask, IsWhatAcceptSays) {
           for (int32_t id = 0; id < vocabulary->size(); ++id) {
             const size_t before = matcher.accepted();
             const bool accepted = matcher.Accept(id);
-            ASSERT_EQ(accepted, Has(mask, id)) << id << " " << vocabulary->Bytes(id) << " after " << text.substr(0, at);
+            ASSERT_EQ(accepted, Has(mask, id))
+                << id << " " << vocabulary->Bytes(id) << " after " << text.substr(0, at);
             if (accepted) matcher.Rollback(1);
             ASSERT_EQ(matcher.accepted(), before);
           }
@@ -60,7 +61,8 @@ TEST(Referee, AgreesOnTheLists) {
   std::vector<std::string> lines;
   std::vector<std::string> named;
   for (const Case& c : Cases()) {
-    for (const char* t : c.right) lines.push_back(Request(c.schema, t)), named.push_back(std::string(c.schema) + " " + t);
+    for (const char* t : c.right)
+      lines.push_back(Request(c.schema, t)), named.push_back(std::string(c.schema) + " " + t);
   }
   const auto answers = text::AskReferee("../grammar/referee_schema.py", "", lines);
   ASSERT_TRUE(answers && answers->size() == lines.size());

@@ -35,11 +35,61 @@ inline std::shared_ptr<const Vocabulary> SmallVocabulary() {
   static const auto vocabulary = [] {
     std::vector<std::string> tokens;
     for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-    for (const char* t :
-         {"{\"", "\":", "\": ", "\": \"", "\",", "\", \"", "\"}", "\"}]", "},", "}, {", "}}", "]}", "[[", "[]", "{}", "\n  ",
-          "\n    ", "  ", "    ", ",\n", "true", "false", "null", "tr", "12", "123", "00", ".5", "1,", "0]", "-1", "e+",
-          "ab", "abc", "na", "name", "\"name", "name\"", "\\\"", "\\\\", "\\u00", "\\n", "\xc3\xa9", "\xe4\xb8\xad",
-          "\xe4\xb8", "\xad\xe5", "\xf0\x9f\x98\x80", "a\"", "a\",", "a\"]", "a\": 1", "{\"a\": 1}", "[1, 2", "\", ", "}\n"})
+    for (const char* t : {"{\"",
+                          "\":",
+                          "\": ",
+                          "\": \"",
+                          "\",",
+                          "\", \"",
+                          "\"}",
+                          "\"}]",
+                          "},",
+                          "}, {",
+                          "}}",
+                          "]}",
+                          "[[",
+                          "[]",
+                          "{}",
+                          "\n  ",
+                          "\n    ",
+                          "  ",
+                          "    ",
+                          ",\n",
+                          "true",
+                          "false",
+                          "null",
+                          "tr",
+                          "12",
+                          "123",
+                          "00",
+                          ".5",
+                          "1,",
+                          "0]",
+                          "-1",
+                          "e+",
+                          "ab",
+                          "abc",
+                          "na",
+                          "name",
+                          "\"name",
+                          "name\"",
+                          "\\\"",
+                          "\\\\",
+                          "\\u00",
+                          "\\n",
+                          "\xc3\xa9",
+                          "\xe4\xb8\xad",
+                          "\xe4\xb8",
+                          "\xad\xe5",
+                          "\xf0\x9f\x98\x80",
+                          "a\"",
+                          "a\",",
+                          "a\"]",
+                          "a\": 1",
+                          "{\"a\": 1}",
+                          "[1, 2",
+                          "\", ",
+                          "}\n"})
       tokens.emplace_back(t);
     tokens.emplace_back("");
     const auto stop = static_cast<int32_t>(tokens.size() - 1);
@@ -78,8 +128,8 @@ inline std::optional<size_t> RefusedAt(const std::shared_ptr<const Grammar>& gra
 
 // A walk under the mask: random tokens, and after `steps` of them those that close what is open, as far as that is seen. nullopt if it did
 // not end in a bounded number of steps.
-inline std::optional<std::string> RandomText(const std::shared_ptr<const Grammar>& grammar, std::mt19937_64& rng,
-                                             size_t steps) {
+inline std::optional<std::string> RandomText(const std::shared_ptr<const Grammar>& grammar,
+                                             std::mt19937_64& rng, size_t steps) {
   const Vocabulary& vocabulary = grammar->vocabulary();
   Matcher matcher(grammar);
   std::string text;
@@ -95,7 +145,8 @@ inline std::optional<std::string> RandomText(const std::shared_ptr<const Grammar
       }
       allowed.push_back(id);
       const std::string_view bytes = vocabulary.Bytes(id);
-      if (bytes == "\"" || bytes == "}" || bytes == "]" || bytes == "\"}" || bytes == "\",") closing.push_back(id);
+      if (bytes == "\"" || bytes == "}" || bytes == "]" || bytes == "\"}" || bytes == "\",")
+        closing.push_back(id);
     }
     EXPECT_TRUE(stop || !allowed.empty()) << "a dead end after " << text;
     if (stop && (allowed.empty() || step >= steps || rng() % 4 == 0)) return text;
@@ -111,8 +162,8 @@ inline std::optional<std::string> RandomText(const std::shared_ptr<const Grammar
   return std::nullopt;
 }
 
-inline std::shared_ptr<const Grammar> Compile(std::string_view schema,
-                                              std::shared_ptr<const Vocabulary> vocabulary = SmallVocabulary()) {
+inline std::shared_ptr<const Grammar> Compile(
+    std::string_view schema, std::shared_ptr<const Vocabulary> vocabulary = SmallVocabulary()) {
   auto grammar = Grammar::OfSchema(std::move(vocabulary), schema, "schema");
   EXPECT_TRUE(grammar.ok()) << schema << "\n" << grammar.status().message();
   return grammar.ok() ? *grammar : nullptr;

@@ -39,7 +39,9 @@ const std::map<std::string, Layer>& Layers() {
       {"cuda", {{"base", "quant", "model", "plan"}, kLow}},
       {"engine", {{"base", "gguf", "quant", "text", "model", "plan", "cpu", "cuda"}, kAll}},
       {"server", {{"base", "text", "grammar", "model", "engine"}, kAll}},
-      {"cli", {{"base", "gguf", "quant", "text", "grammar", "model", "plan", "cpu", "cuda", "engine", "server"}, kAll}},
+      {"cli",
+       {{"base", "gguf", "quant", "text", "grammar", "model", "plan", "cpu", "cuda", "engine", "server"},
+        kAll}},
   };
   return kLayers;
 }
