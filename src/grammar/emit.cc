@@ -382,7 +382,8 @@ class Emitter {
       for (const auto& e : state.edges) AddChars(e.lo, e.hi, e.to, spelling, all);
       todo.emplace_back(std::move(all), ids[i]);
       while (!todo.empty() && !b_.full()) {
-        const auto [sequences, from] = std::move(todo.back());
+        const std::vector<Sequence> sequences = std::move(todo.back().first);
+        const uint32_t from = todo.back().second;
         todo.pop_back();
         const bool first = from == ids[i];
         std::vector<uint32_t> cuts;
