@@ -85,8 +85,17 @@ struct BundleFeed {
   Task task;               // its tile is a bundle
   int part, left;          // chunks that are left of the part
   const uint8_t* from[T];  // of the row tiles, a lane's first 16 bytes
+  // Not for the IQ1 formats: of their copies ptxas 13.0 makes instructions with an odd uniform register for the policy, which the GPU
+  // refuses as illegal (tools/gpu-check looks for such).
+  static constexpr bool kOnce = D::kType != quant::Type::kIQ1_S && D::kType != quant::Type::kIQ1_M;
   uint64_t policy = ReadOncePolicy();
 
+  __device__ void Copy(uint8_t* to, const uint8_t* source) const {
+    if constexpr (kOnce)
+      CopyOnceAsync16(to, source, policy);
+    else
+      CopyAsync16(to, source);
+  }
   __device__ void Enter(const ProductArgs& p, int lane) {
     const ProductTarget& target = TargetOf(p, task.tile);
     const bool gated = p.gate.h != nullptr;
@@ -108,8 +117,7 @@ struct BundleFeed {
       uint8_t* const to = stages + r * D::kTileBytes + lane * 16;
 #pragma unroll
       for (int at = 0; at < D::kTileBytes; at += 512)
-        if (at + 512 <= D::kTileBytes || at + lane * 16 < D::kTileBytes)
-          CopyOnceAsync16(to + at, from[r] + at, policy);
+        if (at + 512 <= D::kTileBytes || at + lane * 16 < D::kTileBytes) Copy(to + at, from[r] + at);
       from[r] += D::kTileBytes;
     }
     CommitCopies();
