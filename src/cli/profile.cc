@@ -186,8 +186,13 @@ Work DeclareProfile(Options& options) {
     if (o->only && *o->only != "prefill" && *o->only != "decode") {
       return {Code::kBadInput, fmt::format("--only: '{}' is not prefill or decode", *o->only)};
     }
-    for (const auto* names : {&o->ablate, &o->repeat}) {
-      if (Status status = plan::CheckStageNames(SplitNames(*names)); !status.ok()) return status;
+    for (const auto* given : {&o->ablate, &o->repeat}) {
+      const auto names = SplitNames(*given);
+      if (names.empty() && !given->empty()) {
+        return {Code::kBadInput,
+                fmt::format("{}: the list is empty", given == &o->ablate ? "--ablate" : "--repeat")};
+      }
+      if (Status status = plan::CheckStageNames(names); !status.ok()) return status;
     }
     return {};
   });

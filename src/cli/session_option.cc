@@ -66,13 +66,15 @@ Result<KeptWords> DecodeWords(const std::string& text) {
   if (!effort.ok()) return effort.status();
   words.effort = std::move(*effort);
   const Json* messages = json->Find("messages");
-  if (messages == nullptr) return Status(Code::kBadFile, "the session's attachment has no messages");
+  if (messages == nullptr || messages->kind() != Json::Kind::kArray)
+    return Status(Code::kBadFile, "the session's attachment has no list of messages");
   for (const Json& item : messages->items()) {
     const auto role = item.Get<std::string>("role");
     auto content = item.Get<std::string>("content");
     auto reasoning = item.Get<std::string>("reasoning");
     if (!role.ok()) return role.status();
     if (!content.ok()) return content.status();
+    if (!reasoning.ok() && reasoning.status().code() != Code::kNotFound) return reasoning.status();
     const auto* const known = std::find(kRoles.begin(), kRoles.end(), *role);
     if (known == kRoles.end())
       return Status(Code::kBadFile,
@@ -94,6 +96,12 @@ Result<Session> LoadSessionFile(const Model& model, const std::string& path, con
   auto kept = DecodeWords(attachment);
   if (!kept.ok())
     return Status(kept.status().code(), fmt::format("{}: {}", Printable(path), kept.status().message()));
+  for (const int32_t id : kept->unread) {
+    if (id >= 0 && id < model.vocab_size()) continue;
+    return Status(Code::kBadFile,
+                  fmt::format("{}: the session's attachment: id {} is no token; ids go from 0 to {}",
+                              Printable(path), id, model.vocab_size() - 1));
+  }
   const bool empty = session->position() == 0 && kept->messages.empty() && kept->unread.empty();
   if (!empty && kept->conversation != conversation) {
     return Status(

@@ -129,6 +129,8 @@ TEST(ProfileCommand, SaysWhereTheContextIsMadeUp) {
 
 TEST(ProfileCommand, RefusesWithTheListOfStages) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"--ablate", ""}, "--ablate: the list is empty"},
+      {{"--repeat", ","}, "--repeat: the list is empty"},
       {{"--ablate", "kda"}, "unknown stage 'kda'; there are: embed, hc.pre,"},
       {{"--repeat", "kda.qkv,nothing"}, "unknown stage 'nothing'"},
       {{"--only", "both"}, "'both' is not prefill or decode"},

@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "cli/conversation.h"
+#include "glint/model.h"
 #include "tests/cli/program.h"
 
 namespace glint::cli {
@@ -40,8 +41,33 @@ TEST(SessionOption, WordsSurviveTheFile) {
   for (const char* bad :
        {"x", "{}", "[]", "{\"kind\":\"poem\"}", "{\"kind\":\"text\"}",
         "{\"kind\":\"text\",\"unread\":[99999999999]}", "{\"kind\":\"conversation\",\"effort\":\"\"}",
+        "{\"kind\":\"conversation\",\"effort\":\"\",\"messages\":{}}",
+        "{\"kind\":\"conversation\",\"effort\":\"\",\"messages\":[{\"role\":\"user\",\"content\":\"\","
+        "\"reasoning\":5}]}",
         "{\"kind\":\"conversation\",\"effort\":\"\",\"messages\":[{\"role\":\"fox\",\"content\":\"\"}]}"}) {
     EXPECT_FALSE(DecodeWords(bad).ok()) << bad;
+  }
+}
+
+// The engine keeps an attachment as it is; what is wrong in it shows here, and not as a wrong prompt later.
+TEST(SessionOption, UnreadIdsOfAnotherVocabularyAreRefused) {
+  const TempDir folder;
+  const std::string file = folder.Path("s");
+  const auto model = Model::Open(testing::MicroModel());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto session = Session::Create(*model, {.context = 64});
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  const auto vocab = static_cast<int32_t>(model->vocab_size());
+  for (const int32_t id : {0, vocab - 1, -1, vocab}) {
+    SCOPED_TRACE(id);
+    ASSERT_TRUE(SaveSessionFile(*session, file, {.unread = {1, id}}).ok());
+    KeptWords words;
+    const auto back = LoadSessionFile(*model, file, {}, false, &words);
+    EXPECT_EQ(back.ok(), id >= 0 && id < vocab);
+    if (back.ok()) continue;
+    EXPECT_TRUE(Has(back.status().message(), file)) << back.status().message();
+    EXPECT_TRUE(Has(back.status().message(), "id " + std::to_string(id) + " is no token"))
+        << back.status().message();
   }
 }
 
