@@ -5,7 +5,7 @@ die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 say() { printf '== %s\n' "$*"; }
 
 # What a build needs, and what the tests need on top.
-build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev libxxhash-dev libzstd-dev)
+build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev libxxhash-dev libzstd-dev libssl-dev)
 test_packages=(ccache libgtest-dev python3-venv)
 
 installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == 'install ok installed' ]]; }
@@ -22,7 +22,8 @@ apt_update_once() {
   [[ -n $apt_updated ]] || { say 'apt-get update'; as_root apt-get update -qq; apt_updated=1; }
 }
 
-# Boost.JSON has its version in the package name: prints the newest from 1.81 on that apt offers, or that is installed.
+# Boost.JSON has its version in the package name: prints the newest from 1.81 on that apt offers, or that is installed. It brings the
+# headers of all of Boost (libboost1.81-dev), of which Asio and Beast are used.
 boost_json_package() {
   local all
   all=$({ dpkg-query -W -f='${db:Status-Status} ${Package}\n' 'libboost-json1.*-dev' 2>/dev/null | sed -n 's/^installed //p'; } || true)
@@ -33,7 +34,7 @@ boost_json_package() {
 # install_packages NAME...: installs those that are absent. Says what it will do before it does it.
 install_packages() {
   command -v apt-get >/dev/null || die 'needs Debian 12, Ubuntu 24.04 or a relative of theirs: there is no apt-get here.
-  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit, xxHash 0.8, zstd 1.4 (tests: GoogleTest, Python 3)
+  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit, xxHash 0.8, zstd 1.4, OpenSSL 3 (tests: GoogleTest, Python 3)
   by hand; then: cmake --preset release && cmake --build --preset release'
   local missing=() name
   for name in "$@"; do installed "$name" || missing+=("$name"); done
