@@ -102,6 +102,7 @@ struct HttpCounters {
   uint64_t accepted = 0;   // connections, ever
   uint64_t requests = 0;   // handed to the handler, ever
   uint64_t refused = 0;    // answered by the server itself with an error (400, 401, 408, 413, ...), ever
+  size_t bodies_bytes = 0;   // of requests being received or handled now
 };
 
 // The body of an error, in a form that the clients of all APIs served here understand:

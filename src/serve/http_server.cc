@@ -515,7 +515,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return Reject(431, fmt::format("the headers have more than {} bytes", core_->options.max_header_bytes),
                     "headers_too_large");
     if (ec == beast_http::error::body_limit) return RejectBody();
-    if (ec == beast_http::error::bad_version) return Reject(505, "HTTP/1.1 is spoken here", "http_version");
+    if (ec == beast_http::error::bad_version) return Reject(505, "the request line must end in HTTP/1.1", "http_version");
     Reject(400, fmt::format("this is not HTTP/1.1: {}", ec.message()), "bad_request");
   }
   void RejectBody() {
@@ -530,7 +530,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return false;
     };
     if (request.version() != 11 && request.version() != 10)
-      return reject(505, "HTTP/1.1 is spoken here", "http_version");
+      return reject(505, "the request line must end in HTTP/1.1", "http_version");
     if (request.version() == 11 && request.count(beast_http::field::host) != 1)
       return reject(400, "a request needs one Host header", "bad_host");
     if (request.method() == beast_http::verb::connect)
@@ -591,6 +591,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     phase_ = Phase::kAnswering;
     ClearDeadline();
     const bool is_head = parser_ && headers_seen_ && parser_->get().method() == beast_http::verb::head;
+    parser_.reset();
+    share_.reset();
     answer_ = std::make_shared<Answer>(core_, weak_from_this(), true, is_head, false);
     headers.emplace_back("Content-Type", "application/json");
     answer_->Send(status, std::move(headers), HttpErrorBody(status, message, code));
@@ -870,7 +872,7 @@ class HttpServer::Impl {
   const std::string& url() const { return url_; }
   HttpCounters Counters() const {
     const std::lock_guard lock(core_->open_mutex);
-    return {core_->open, core_->accepted, core_->requests, core_->refused};
+    return {core_->open, core_->accepted, core_->requests, core_->refused, core_->bodies_bytes};
   }
 
  private:
