@@ -1,4 +1,4 @@
-// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,answer_parser,session,imatrix,base_file,recipe,json_schema}. Usage: make_corpus DIRECTORY
+// Writes the seeds that have no other source: fuzz/corpus/{tokenizer,chat_template,answer_parser,session,imatrix,base_file,recipe,json_schema,http_target}. Usage: make_corpus DIRECTORY
 // (gguf and safetensors start from the files of tests/data/files.)
 #include <cstdio>
 #include <filesystem>
@@ -214,6 +214,12 @@ void WriteSchemas(const fs::path& to) {
   write("one_of", R"({"oneOf":[{"enum":["a",1,null]},{"type":"object"},{"type":"string","format":"date"}]})");
 }
 
+void WriteTargets(const fs::path& to) {
+  Write(to / "http_target/plain", "/v1/chat/completions");
+  Write(to / "http_target/escaped", "//sessions/a%20b%c3%A9/./?q=%e4%b8%ad+x&&=&k#end");
+  Write(to / "http_target/absolute", "https://host:80?x=%00/../%2f");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -223,6 +229,7 @@ int main(int argc, char** argv) {
   }
   WriteConversations(argv[1]);
   WriteAnswers(argv[1]);
+  WriteTargets(argv[1]);
   WriteRecipes(argv[1]);
   WriteSchemas(argv[1]);
   const bool written =
