@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string& path = parsed->path;
   for (const auto& [name, value] : parsed->query) Check(ValidUtf8(name) && ValidUtf8(value));
   if (path == "*") return 0;
-  Check(path.starts_with('/') && ValidUtf8(path) && path.find('\\') == path.npos && path.find('\0') == path.npos);
+  Check(path.starts_with('/') && ValidUtf8(path) && path.find('\\') == path.npos &&
+        path.find('\0') == path.npos);
   Check(path == "/" || !path.ends_with('/'));
   Check((path + '/').find("//") == path.npos || path == "/");
   Check((path + '/').find("/./") == path.npos && (path + '/').find("/../") == path.npos);

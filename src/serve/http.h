@@ -19,9 +19,9 @@ namespace glint::serve {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;   // upper case: "GET", "POST", ...
-  std::string path;     // decoded; begins with '/', holds no empty, "." or ".." segment and no NUL; valid UTF-8
-  HttpHeaders query;    // decoded pairs in order; compared with case
+  std::string method;  // upper case: "GET", "POST", ...
+  std::string path;   // decoded; begins with '/', holds no empty, "." or ".." segment and no NUL; valid UTF-8
+  HttpHeaders query;  // decoded pairs in order; compared with case
   HttpHeaders headers;  // as they came
   std::string body;     // whole, at most HttpOptions::max_body_bytes
   std::string peer;     // "192.0.2.1:50123", "[2001:db8::1]:50123"
@@ -65,9 +65,9 @@ class Reply {
   virtual size_t Backlog() const = 0;
 
   virtual bool Gone() const = 0;
-  // Calls `callback` once when the client leaves before the answer is complete, within 50 ms though nothing is being written;
-  // at once, in this thread, if it has left already; otherwise in the server's own thread, which it must not hold up. Is
-  // dropped uncalled when the answer is complete.
+  // Calls `callback` once when the client leaves before the answer is complete, within 50 ms though nothing is being written; at once, in
+  // this thread, if it has left already; otherwise in the server's own thread, which it must not hold up. Is dropped uncalled when the
+  // answer is complete. The callback may own a weak reference to this, but no other: it would keep the answer from being given up.
   virtual void OnGone(std::function<void()> callback) = 0;
 };
 
@@ -75,8 +75,9 @@ class Reply {
 using HttpHandler = std::function<void(const HttpRequest&, std::shared_ptr<Reply>)>;
 
 struct HttpOptions {
-  std::string host = "127.0.0.1";  // address or name to listen on; of a name's addresses the first, IPv4 before IPv6
-  uint16_t port = 0;               // 0: any free one
+  std::string host =
+      "127.0.0.1";    // address or name to listen on; of a name's addresses the first, IPv4 before IPv6
+  uint16_t port = 0;  // 0: any free one
   // PEM files; both or none. With them the port speaks TLS (1.2 or newer) alone.
   std::string tls_certificate, tls_key;
   // If not empty, every request but those to /health must bring one, as "Authorization: Bearer KEY" or "x-api-key: KEY".
@@ -91,18 +92,19 @@ struct HttpOptions {
   // Answered by a thread of their own, so that they answer while all handler_threads are at work.
   std::vector<std::string> urgent_paths{"/health", "/metrics"};
 
-  std::chrono::milliseconds header_timeout{10'000};  // from the first byte (or the connection's start) to the last header
-  std::chrono::milliseconds body_timeout{120'000};   // from the last header to the last byte
-  std::chrono::milliseconds idle_timeout{75'000};    // between requests of a connection
-  std::chrono::milliseconds write_timeout{30'000};   // without the client taking a byte
+  std::chrono::milliseconds header_timeout{
+      10'000};  // from the first byte (or the connection's start) to the last header
+  std::chrono::milliseconds body_timeout{120'000};  // from the last header to the last byte
+  std::chrono::milliseconds idle_timeout{75'000};   // between requests of a connection
+  std::chrono::milliseconds write_timeout{30'000};  // without the client taking a byte
 };
 
 struct HttpCounters {
-  size_t connections = 0;  // open now
-  uint64_t accepted = 0;   // connections, ever
-  uint64_t requests = 0;   // handed to the handler, ever
-  uint64_t refused = 0;    // answered by the server itself with an error (400, 401, 408, 413, ...), ever
-  size_t bodies_bytes = 0;   // of requests being received or handled now
+  size_t connections = 0;   // open now
+  uint64_t accepted = 0;    // connections, ever
+  uint64_t requests = 0;    // handed to the handler, ever
+  uint64_t refused = 0;     // answered by the server itself with an error (400, 401, 408, 413, ...), ever
+  size_t bodies_bytes = 0;  // of requests being received or handled now
 };
 
 // The body of an error, in a form that the clients of all APIs served here understand:

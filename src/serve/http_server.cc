@@ -5,10 +5,10 @@
 // so that none of them (a long prompt being tokenised) keeps another client's bytes waiting. Between the two stands Answer, the only
 // thing here that several threads touch.
 #include <fmt/core.h>
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -75,8 +75,9 @@ std::string DateNow() {
   const std::time_t now = std::time(nullptr);
   std::tm t{};
   gmtime_r(&now, &t);
-  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[static_cast<size_t>(t.tm_wday)], t.tm_mday,
-                     kMonths[static_cast<size_t>(t.tm_mon)], t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[static_cast<size_t>(t.tm_wday)],
+                     t.tm_mday, kMonths[static_cast<size_t>(t.tm_mon)], t.tm_year + 1900, t.tm_hour, t.tm_min,
+                     t.tm_sec);
 }
 
 std::string EndpointText(const tcp::endpoint& endpoint) {
@@ -118,12 +119,13 @@ struct Core {
   std::optional<asio::ssl::context> tls;
   tcp::acceptor acceptor{io};
   asio::steady_timer accept_again{io};
-  asio::thread_pool *pool = nullptr, *urgent_pool = nullptr;  // of the server, which outlives the thread that uses them
+  asio::thread_pool *pool = nullptr,
+                    *urgent_pool = nullptr;  // of the server, which outlives the thread that uses them
 
   std::set<std::shared_ptr<Connection>> connections;  // that thread's
   std::mutex open_mutex;
   std::condition_variable open_changed;
-  size_t open = 0;  // connections.size(), for other threads; under open_mutex
+  size_t open = 0;          // connections.size(), for other threads; under open_mutex
   bool all_closed = false;  // by Stop; under open_mutex
 
   std::mutex post_mutex;
@@ -154,6 +156,8 @@ class BodyShare {
 
 // An answer on its way from a handler to a connection. Thread-safe.
 class Answer {
+  using Callbacks = std::vector<std::function<void()>>;
+
  public:
   Answer(std::shared_ptr<Core> core, std::weak_ptr<Connection> connection, bool is_http_1_1, bool is_head,
          bool keep_alive)
@@ -164,11 +168,12 @@ class Answer {
         keep_alive_(keep_alive) {}
 
   void Send(int status, HttpHeaders headers, std::string_view body) {
+    Callbacks dropped;  // destroyed after the lock is given back: they may own anything
     {
       const std::lock_guard lock(mutex_);
       if (begun_) return;
       begun_ = done_ = true;
-      on_gone_.clear();
+      dropped.swap(on_gone_);
       std::string out = Head(status, headers);
       if (status != 204 && status != 304) out += fmt::format("Content-Length: {}\r\n", body.size());
       out += "\r\n";
@@ -219,11 +224,12 @@ class Answer {
   }
 
   void Finish() {
+    Callbacks dropped;
     {
       const std::lock_guard lock(mutex_);
       if (!begun_ || done_) return;
       done_ = true;
-      on_gone_.clear();
+      dropped.swap(on_gone_);
       if (is_http_1_1_ && !is_head_) {
         out_ += "0\r\n\r\n";
         backlog_ += 5;
@@ -235,16 +241,19 @@ class Answer {
   // The handler will not come back to this.
   void Abandon() {
     bool begun = false;
+    Callbacks dropped;
     {
       const std::lock_guard lock(mutex_);
       if (done_) return;
       begun = begun_;
+      dropped.swap(on_gone_);
     }
     if (begun) {
       Cut();
     } else {
       const HttpHeaders headers{{"Content-Type", "application/json"}};
-      Send(500, headers, HttpErrorBody(500, "the server gave no answer to this request; its log may say why"));
+      Send(500, headers,
+           HttpErrorBody(500, "the server gave no answer to this request; its log may say why"));
     }
   }
 
@@ -282,10 +291,10 @@ class Answer {
     backlog_ -= std::min(bytes, backlog_);
   }
   void SetGone() {
-    std::vector<std::function<void()>> callbacks;
+    Callbacks callbacks;
     {
       const std::lock_guard lock(mutex_);
-      if (gone_.exchange(true)) return;
+      gone_ = true;
       callbacks.swap(on_gone_);
     }
     for (const auto& callback : callbacks) {
@@ -327,7 +336,7 @@ class Answer {
   bool wake_posted_ = false;
   std::string out_;     // not taken by the connection yet
   size_t backlog_ = 0;  // bytes of out_ and those that the connection is sending
-  std::vector<std::function<void()>> on_gone_;
+  Callbacks on_gone_;
   std::atomic<bool> gone_{false};  // written under the mutex
 };
 
@@ -458,7 +467,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Greeted() {
     if (!refuse_) return NextRequest();
-    Reject(503, fmt::format("this server has {} connections already: try again", core_->options.max_connections),
+    Reject(503,
+           fmt::format("this server has {} connections already: try again", core_->options.max_connections),
            "too_many_connections", {{"Retry-After", "1"}});
   }
 
@@ -501,8 +511,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     // What is left is one line (or all headers), which the parser wants whole.
     if (in_.size() > core_->options.max_header_bytes)
-      return Reject(431, fmt::format("a line or the headers have more than {} bytes", core_->options.max_header_bytes),
-                    "headers_too_large");
+      return Reject(
+          431, fmt::format("a line or the headers have more than {} bytes", core_->options.max_header_bytes),
+          "headers_too_large");
     if (eof_) {
       if (!Arriving()) return Close();
       return Reject(400, "the connection was closed in the middle of the request", "incomplete_request");
@@ -515,17 +526,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return Reject(431, fmt::format("the headers have more than {} bytes", core_->options.max_header_bytes),
                     "headers_too_large");
     if (ec == beast_http::error::body_limit) return RejectBody();
-    if (ec == beast_http::error::bad_version) return Reject(505, "the request line must end in HTTP/1.1", "http_version");
+    if (ec == beast_http::error::bad_version)
+      return Reject(505, "the request line must end in HTTP/1.1", "http_version");
     Reject(400, fmt::format("this is not HTTP/1.1: {}", ec.message()), "bad_request");
   }
   void RejectBody() {
-    Reject(413, fmt::format("the body has more than {} bytes", core_->options.max_body_bytes), "body_too_large");
+    Reject(413, fmt::format("the body has more than {} bytes", core_->options.max_body_bytes),
+           "body_too_large");
   }
 
   // False if the request was rejected.
   bool OnHeaders() {
     const auto& request = parser_->get();
-    const auto reject = [this](int status, std::string_view message, std::string_view code, HttpHeaders headers = {}) {
+    const auto reject = [this](int status, std::string_view message, std::string_view code,
+                               HttpHeaders headers = {}) {
       Reject(status, message, code, std::move(headers));
       return false;
     };
@@ -613,22 +627,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request->peer = peer_;
     const bool is_http_1_1 = message.version() == 11;
     answer_ = std::make_shared<Answer>(core_, weak_from_this(), is_http_1_1,
-                                       message.method() == beast_http::verb::head, is_http_1_1 && message.keep_alive());
+                                       message.method() == beast_http::verb::head,
+                                       is_http_1_1 && message.keep_alive());
     if (eof_) answer_->SetGone();
     ++core_->requests;
     auto reply = std::make_shared<AnswerReply>(answer_);
     std::shared_ptr<BodyShare> share = std::move(share_);
     const auto& urgent = core_->options.urgent_paths;
     const bool is_urgent = std::find(urgent.begin(), urgent.end(), request->path) != urgent.end();
-    asio::post(is_urgent ? *core_->urgent_pool : *core_->pool, [core = core_, request = std::move(request), share = std::move(share),
-                              reply = std::move(reply)]() mutable {
-      try {
-        core->handler(*request, reply);
-      } catch (const std::exception& e) {
-        SendError(*reply, 500, fmt::format("the request failed: {}", e.what()));
-      }
-    });
-    if (!eof_) Read();  // a client that leaves is seen by reading; what it sends meanwhile is its next request
+    asio::post(is_urgent ? *core_->urgent_pool : *core_->pool,
+               [core = core_, request = std::move(request), share = std::move(share),
+                reply = std::move(reply)]() mutable {
+                 try {
+                   core->handler(*request, reply);
+                 } catch (const std::exception& e) {
+                   SendError(*reply, 500, fmt::format("the request failed: {}", e.what()));
+                 }
+               });
+    if (!eof_)
+      Read();  // a client that leaves is seen by reading; what it sends meanwhile is its next request
   }
 
   void Read() {
@@ -751,10 +768,14 @@ void Answer::Wake() {
     core_->Post([connection = std::move(connection)] { connection->Flush(); });
 }
 
+// The callbacks are left to the connection, in its thread: this one may hold locks that they want.
 void Answer::Cut() {
+  {
+    const std::lock_guard lock(mutex_);
+    gone_ = true;
+  }
   if (auto connection = connection_.lock())
     core_->Post([connection = std::move(connection)] { connection->Close(); });
-  SetGone();
 }
 
 void Core::Add(const std::shared_ptr<Connection>& connection) {
@@ -795,9 +816,10 @@ class HttpServer::Impl {
     tcp::resolver resolver(core_->io);
     const auto found = resolver.resolve(o.host, std::to_string(o.port), tcp::resolver::passive, ec);
     if (ec || found.empty())
-      return {Code::kBadInput, fmt::format("host {}: {}; give an address of this machine, such as 127.0.0.1 (this machine "
-                                           "alone) or 0.0.0.0 (whoever can reach it)",
-                                           Quoted(o.host), ec ? ec.message() : "has no address")};
+      return {Code::kBadInput,
+              fmt::format("host {}: {}; give an address of this machine, such as 127.0.0.1 (this machine "
+                          "alone) or 0.0.0.0 (whoever can reach it)",
+                          Quoted(o.host), ec ? ec.message() : "has no address")};
     tcp::endpoint endpoint = found.begin()->endpoint();
     for (const auto& entry : found) {
       if (!entry.endpoint().address().is_v4()) continue;
@@ -806,15 +828,19 @@ class HttpServer::Impl {
     }
     tcp::acceptor& acceptor = core_->acceptor;
     acceptor.open(endpoint.protocol(), ec);
-    if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);  // or a restart waits for old connections
+    if (!ec)
+      acceptor.set_option(tcp::acceptor::reuse_address(true), ec);  // or a restart waits for old connections
     if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(false), ec);
     if (!ec) acceptor.bind(endpoint, ec);
     if (!ec) acceptor.listen(asio::socket_base::max_listen_connections, ec);
     if (!ec) port_ = acceptor.local_endpoint(ec).port();
     if (ec == asio::error::address_in_use)
-      return {Code::kIo, fmt::format("port {} of {} is taken by another program: choose another, or 0 for any that is free",
-                                     o.port, Printable(o.host))};
-    if (ec) return {Code::kIo, fmt::format("{} may not be listened on: {}", EndpointText(endpoint), ec.message())};
+      return {
+          Code::kIo,
+          fmt::format("port {} of {} is taken by another program: choose another, or 0 for any that is free",
+                      o.port, Printable(o.host))};
+    if (ec)
+      return {Code::kIo, fmt::format("{} may not be listened on: {}", EndpointText(endpoint), ec.message())};
     url_ = fmt::format("{}://{}", core_->tls ? "https" : "http", EndpointText({endpoint.address(), port_}));
     return {};
   }
@@ -890,11 +916,12 @@ class HttpServer::Impl {
     tls.set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, ec);
     tls.use_certificate_chain_file(o.tls_certificate, ec);
     if (ec)
-      return {Code::kBadFile, fmt::format("{}: no certificate in PEM form: {}", Printable(o.tls_certificate), ec.message())};
+      return {Code::kBadFile,
+              fmt::format("{}: no certificate in PEM form: {}", Printable(o.tls_certificate), ec.message())};
     tls.use_private_key_file(o.tls_key, asio::ssl::context::pem, ec);
     if (ec)
-      return {Code::kBadFile, fmt::format("{}: no private key in PEM form that belongs to {}: {}", Printable(o.tls_key),
-                                          Printable(o.tls_certificate), ec.message())};
+      return {Code::kBadFile, fmt::format("{}: no private key in PEM form that belongs to {}: {}",
+                                          Printable(o.tls_key), Printable(o.tls_certificate), ec.message())};
     return {};
   }
 
@@ -923,18 +950,16 @@ class HttpServer::Impl {
 
   // How many requests were cut off.
   size_t StopLocked() {
-    if (stopped_) return 0;
-    stopped_ = true;
-    size_t cut = 0;
+    if (std::exchange(stopped_, true)) return cut_;
     Core* const core = core_.get();
     if (thread_.joinable()) {
-      core->Post([core, &cut] {
+      core->Post([this, core] {
         core->draining = true;
         error_code ec;
         core->acceptor.close(ec);
         core->accept_again.cancel();
         const auto all = Copy(*core);
-        for (const auto& connection : all) cut += connection->Busy();
+        for (const auto& connection : all) cut_ += connection->Busy();
         for (const auto& connection : all) connection->Close();
         const std::lock_guard lock(core->open_mutex);
         core->all_closed = true;
@@ -958,7 +983,7 @@ class HttpServer::Impl {
       error_code ec;
       core->acceptor.close(ec);
     }
-    return cut;
+    return cut_;
   }
 
   const std::shared_ptr<Core> core_;
@@ -966,6 +991,7 @@ class HttpServer::Impl {
   std::string url_;
   std::mutex mutex_;  // of what follows
   bool stopped_ = false;
+  size_t cut_ = 0;  // requests that stopping cut off
   std::optional<asio::thread_pool> pool_, urgent_pool_;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::thread thread_;

@@ -38,10 +38,33 @@ TEST(HttpTarget, TakesPathAndQueryApart) {
 }
 
 TEST(HttpTarget, RefusesWhatIsNoSafeName) {
-  for (const std::string_view target :
-       {"", "x", "?a=b", "host/path", "/..", "/a/../b", "/a/./b", "/%2e%2e/b", "/.%2E", "/a%2fb", "/a%5cb", "/a\\b",
-        "/a%00b", "/a%0d%0aSet-Cookie", "/a%7f", "/%", "/%4", "/%zz", "/%c3", "/%ff", "/%c0%ae%c0%ae/", "/%ed%a0%80",
-        "/x?a=%", "/x?%f=1", "/x?a=%ff", "http://host/../x", "ftp://host/x"}) {
+  for (const std::string_view target : {"",
+                                        "x",
+                                        "?a=b",
+                                        "host/path",
+                                        "/..",
+                                        "/a/../b",
+                                        "/a/./b",
+                                        "/%2e%2e/b",
+                                        "/.%2E",
+                                        "/a%2fb",
+                                        "/a%5cb",
+                                        "/a\\b",
+                                        "/a%00b",
+                                        "/a%0d%0aSet-Cookie",
+                                        "/a%7f",
+                                        "/%",
+                                        "/%4",
+                                        "/%zz",
+                                        "/%c3",
+                                        "/%ff",
+                                        "/%c0%ae%c0%ae/",
+                                        "/%ed%a0%80",
+                                        "/x?a=%",
+                                        "/x?%f=1",
+                                        "/x?a=%ff",
+                                        "http://host/../x",
+                                        "ftp://host/x"}) {
     const auto parsed = ParseTarget(target);
     EXPECT_FALSE(parsed.ok()) << target;
     if (!parsed.ok()) {

@@ -69,8 +69,9 @@ std::string Get(std::string_view path, std::string_view more = {}) {
   return "GET " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n" + std::string(more) + "\r\n";
 }
 std::string Post(std::string_view path, std::string_view body, std::string_view more = {}) {
-  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\n" + std::string(more) + "\r\n" + std::string(body);
+  return "POST " + std::string(path) +
+         " HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+         std::string(more) + "\r\n" + std::string(body);
 }
 RawAnswer Ask(HttpServer& server, std::string_view request) {
   RawClient client(server.port());
@@ -112,8 +113,10 @@ TEST(HttpServer, KeepsTheOrderOfPipelinedRequestsHoweverCut) {
   auto server = Started(options, Echo);
   ASSERT_NE(server, nullptr);
   const std::string chunked =
-      "POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;ext=1\r\n0123456789\r\n0\r\n\r\n";
-  const std::string all = Get("/1?a=b") + Post("/2", "two") + chunked + Get("/4") + Post("/5", "") + Get("/6");
+      "POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\nA;ext=1\r\n0123456789\r\n0\r\n\r\n";
+  const std::string all =
+      Get("/1?a=b") + Post("/2", "two") + chunked + Get("/4") + Post("/5", "") + Get("/6");
   for (int repeat = 0; repeat < 30; ++repeat) {
     RawClient client(server->port());
     int one = 1;
@@ -124,7 +127,8 @@ TEST(HttpServer, KeepsTheOrderOfPipelinedRequestsHoweverCut) {
       at += n;
       if (repeat > 1 && rng() % 4 == 0) std::this_thread::sleep_for(1ms);
     }
-    for (const char* want : {"GET /1 a=b|", "POST /2|two", "POST /c|abc0123456789", "GET /4|", "POST /5|", "GET /6|"}) {
+    for (const char* want :
+         {"GET /1 a=b|", "POST /2|two", "POST /c|abc0123456789", "GET /4|", "POST /5|", "GET /6|"}) {
       const RawAnswer answer = client.Answer();
       ASSERT_EQ(answer.status, 200) << want;
       EXPECT_EQ(answer.body, want);
@@ -135,9 +139,8 @@ TEST(HttpServer, KeepsTheOrderOfPipelinedRequestsHoweverCut) {
 TEST(HttpServer, ClosesWhereTheClientWantsIt) {
   auto server = Started({}, Echo);
   ASSERT_NE(server, nullptr);
-  for (const std::string& request :
-       {Get("/", "Connection: close\r\n"), std::string("GET / HTTP/1.0\r\n\r\n"),
-        std::string("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")}) {
+  for (const std::string& request : {Get("/", "Connection: close\r\n"), std::string("GET / HTTP/1.0\r\n\r\n"),
+                                     std::string("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")}) {
     RawClient client(server->port());
     client.Send(request);
     const RawAnswer answer = client.Answer();
@@ -163,9 +166,9 @@ TEST(HttpServer, RefusesWhatIsNoRequest) {
       {400, "hello\r\n\r\n"},
       {400, "GET /\r\n\r\n"},
       {400, "GET  / HTTP/1.1\r\n" + host + "\r\n"},
-      {400, "GET / HTTP/1.1\r\n\r\n"},                       // no host
-      {400, "GET / HTTP/1.1\r\n" + host + host + "\r\n"},    // two
-      {505, "GET / HTTP/1.1\nHost: h\n\n"},                  // bare line feeds: no version ends so
+      {400, "GET / HTTP/1.1\r\n\r\n"},                     // no host
+      {400, "GET / HTTP/1.1\r\n" + host + host + "\r\n"},  // two
+      {505, "GET / HTTP/1.1\nHost: h\n\n"},                // bare line feeds: no version ends so
       {400, "GET / HTTP/1.1\r\n" + host + "a b: c\r\n\r\n"},
       {400, "GET / HTTP/1.1\r\n" + host + "a : c\r\n\r\n"},
       {400, "GET / HTTP/1.1\r\n" + host + std::string("a: \0\r\n\r\n", 8)},
@@ -175,8 +178,10 @@ TEST(HttpServer, RefusesWhatIsNoRequest) {
       {400, "POST / HTTP/1.1\r\n" + host + "Content-Length: 1x\r\n\r\n"},
       {400, "POST / HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999\r\n\r\n"},
       {400, "POST / HTTP/1.1\r\n" + host + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"},
-      {400, "POST / HTTP/1.1\r\n" + host + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-      {400, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n"},
+      {400,
+       "POST / HTTP/1.1\r\n" + host + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+      {400,
+       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n"},
       {400, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"},
       {400, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n"},
       {501, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
@@ -191,8 +196,8 @@ TEST(HttpServer, RefusesWhatIsNoRequest) {
       {431, std::string(20'000, 'x')},
       {413, "POST / HTTP/1.1\r\n" + host + "Content-Length: 1001\r\n\r\n"},
       {413, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n"},
-      {413, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n3e8\r\n" + std::string(1000, 'x') +
-                "\r\n1\r\nx\r\n0\r\n\r\n"},
+      {413, "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n3e8\r\n" +
+                std::string(1000, 'x') + "\r\n1\r\nx\r\n0\r\n\r\n"},
   };
   for (const auto& [status, request] : cases) {
     RawClient client(server->port());
@@ -320,12 +325,14 @@ TEST(HttpServer, SeesAClientLeave) {
       {"close", [](RawClient& c) { c.Close(); }},
       {"reset", [](RawClient& c) { c.Reset(); }},
       {"half", [](RawClient& c) { c.HalfClose(); }},
-      {"pipelined", [](RawClient& c) {
+      {"pipelined",
+       [](RawClient& c) {
          c.Send(Get("/next"));
          c.Close();
        }},
       // More than the server reads ahead: it cannot find out by reading.
-      {"flood", [](RawClient& c) {
+      {"flood",
+       [](RawClient& c) {
          c.Send(Post("/next", std::string(100'000, 'x')));
          c.Close();
        }},
@@ -503,21 +510,24 @@ TEST(HttpServer, WantsAKey) {
   options.api_keys = {"sk-first", "sk-second"};
   auto server = Started(options, Echo);
   ASSERT_NE(server, nullptr);
-  for (const char* headers :
-       {"", "Authorization: Bearer \r\n", "Authorization: Bearer sk-firs\r\n", "Authorization: Bearer sk-firstx\r\n",
-        "Authorization: sk-first\r\n", "Authorization: Basic sk-first\r\n", "x-api-key: \r\n", "x-api-key: SK-FIRST\r\n",
-        "api-key: sk-first\r\n", "Cookie: sk-first\r\n"}) {
-    for (const char* path : {"/", "/v1/models", "/metrics", "/health/../v1/models", "/healthy", "/health/x", "/Health"}) {
+  for (const char* headers : {"", "Authorization: Bearer \r\n", "Authorization: Bearer sk-firs\r\n",
+                              "Authorization: Bearer sk-firstx\r\n", "Authorization: sk-first\r\n",
+                              "Authorization: Basic sk-first\r\n", "x-api-key: \r\n",
+                              "x-api-key: SK-FIRST\r\n", "api-key: sk-first\r\n", "Cookie: sk-first\r\n"}) {
+    for (const char* path :
+         {"/", "/v1/models", "/metrics", "/health/../v1/models", "/healthy", "/health/x", "/Health"}) {
       const RawAnswer answer = Ask(*server, Get(path, headers));
-      EXPECT_EQ(answer.status, std::string_view(path).find("..") != std::string_view::npos ? 400 : 401) << path << headers;
+      EXPECT_EQ(answer.status, std::string_view(path).find("..") != std::string_view::npos ? 400 : 401)
+          << path << headers;
     }
     EXPECT_EQ(Ask(*server, Get("/health?x=1", headers)).status, 200);
   }
   const RawAnswer refused = Ask(*server, Get("/?key=sk-first"));
   EXPECT_EQ(refused.Header("www-authenticate"), "Bearer");
   EXPECT_NE(refused.body.find("\"code\": \"invalid_api_key\""), std::string::npos);
-  for (const char* headers : {"Authorization: Bearer sk-first\r\n", "authorization: bearer sk-second\r\n",
-                              "X-Api-Key: sk-second\r\n", "Authorization: Basic x\r\nx-api-key: sk-first\r\n"})
+  for (const char* headers :
+       {"Authorization: Bearer sk-first\r\n", "authorization: bearer sk-second\r\n",
+        "X-Api-Key: sk-second\r\n", "Authorization: Basic x\r\nx-api-key: sk-first\r\n"})
     EXPECT_EQ(Ask(*server, Get("/v1/models", headers)).status, 200) << headers;
   // Without a key no body is taken.
   EXPECT_EQ(Ask(*server, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n").status, 401);
@@ -678,7 +688,8 @@ class SelfSigned {
     X509_gmtime_adj(X509_getm_notAfter(certificate), 86400);
     X509_set_pubkey(certificate, key);
     X509_NAME* subject = X509_get_subject_name(certificate);
-    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
     X509_set_issuer_name(certificate, subject);
     X509_sign(certificate, key, EVP_sha256());
     FILE* file = fopen(certificate_path().c_str(), "w");
@@ -723,7 +734,8 @@ TEST(HttpServer, SpeaksTls) {
   const std::string body(100'000, 'b');
   for (int i = 0; i < 2; ++i) {
     const std::string request = Post("/tls", body);
-    ASSERT_EQ(SSL_write(tls, request.data(), static_cast<int>(request.size())), static_cast<int>(request.size()));
+    ASSERT_EQ(SSL_write(tls, request.data(), static_cast<int>(request.size())),
+              static_cast<int>(request.size()));
     std::string text;
     char bytes[4096];
     while (!text.ends_with("|" + body)) {
@@ -797,7 +809,9 @@ TEST(HttpServer, SurvivesACrowd) {
             if (rng() % 2 != 0) client.Receive();
             if (rng() % 2 != 0) client.Reset();
             break;
-          case 4: client.Send(Post("/echo", std::string(rng() % 90'000, 'x')).substr(0, rng() % 60'000)); break;
+          case 4:
+            client.Send(Post("/echo", std::string(rng() % 90'000, 'x')).substr(0, rng() % 60'000));
+            break;
           default:
             client.Send(std::string(rng() % 3000, static_cast<char>(rng())));
             if (rng() % 2 != 0) client.HalfClose();
@@ -815,10 +829,12 @@ TEST(HttpServer, SurvivesACrowd) {
 
 TEST(HttpError, IsJsonThatBothKindsOfClientsRead) {
   EXPECT_EQ(HttpErrorBody(404, "no \"x\"\n\xff", "model_not_found"),
-            "{\"type\": \"error\", \"error\": {\"type\": \"not_found_error\", \"message\": \"no \\\"x\\\"\\u000a?\", "
+            "{\"type\": \"error\", \"error\": {\"type\": \"not_found_error\", \"message\": \"no "
+            "\\\"x\\\"\\u000a?\", "
             "\"param\": null, \"code\": \"model_not_found\"}}");
   EXPECT_EQ(HttpErrorBody(500, "\xc3\xa9"),
-            "{\"type\": \"error\", \"error\": {\"type\": \"api_error\", \"message\": \"\xc3\xa9\", \"param\": null, "
+            "{\"type\": \"error\", \"error\": {\"type\": \"api_error\", \"message\": \"\xc3\xa9\", "
+            "\"param\": null, "
             "\"code\": null}}");
 }
 

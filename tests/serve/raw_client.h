@@ -18,7 +18,7 @@
 namespace glint::serve {
 
 struct RawAnswer {
-  int status = 0;  // 0: the connection ended, or nothing came in time
+  int status = 0;                              // 0: the connection ended, or nothing came in time
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
   bool complete = false;  // by its length, its last chunk or, without either, the end of the connection
