@@ -246,7 +246,7 @@ class Answer {
       const std::lock_guard lock(mutex_);
       if (done_) return;
       begun = begun_;
-      dropped.swap(on_gone_);
+      if (!gone_) dropped.swap(on_gone_);  // else they are about to be called
     }
     if (begun) {
       Cut();
