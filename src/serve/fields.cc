@@ -63,6 +63,10 @@ void Trouble::Report(std::string_view path, std::string_view message, std::strin
   }
 }
 
+void Trouble::Say(std::string_view path, std::string_view message, std::string_view code) {
+  if (ok()) error = ApiError{400, std::string(message), std::string(path), std::string(code)};
+}
+
 void Trouble::Missing(std::string_view path) {
   if (!ok()) return;
   if (dialect == Dialect::kAnthropic) return Report(path, "Field required");

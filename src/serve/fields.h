@@ -23,6 +23,8 @@ struct Trouble {
   bool ok() const { return !error.has_value(); }
   // `path` empty: the request as a whole.
   void Report(std::string_view path, std::string_view message, std::string_view code = "invalid_value");
+  // The message as it stands, without a word about the field before it.
+  void Say(std::string_view path, std::string_view message, std::string_view code = "");
   void Missing(std::string_view path);
   void WrongType(std::string_view path, std::string_view wanted, const Json& got);
   void Unsupported(std::string_view path, std::string_view why);
