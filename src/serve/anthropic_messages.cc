@@ -27,7 +27,8 @@ std::string ReadText(Fields& block, Trouble& trouble) {
   const auto text = block.RequireString("text");
   IgnoreMarks(block);
   block.RefuseOthers();
-  if (text && text->empty()) trouble.Say(block.path(), fmt::format("{}: text content blocks must be non-empty", block.path()));
+  if (text && text->empty())
+    trouble.Say(block.path(), fmt::format("{}: text content blocks must be non-empty", block.path()));
   return text.value_or("");
 }
 
@@ -78,7 +79,8 @@ class Conversation {
       Message message{Role::kSystem, ReadTexts(*content, fields.PathOf("content"), trouble_)};
       request_.messages.push_back(std::move(message));
     } else {
-      trouble_.Report(fields.PathOf("role"), fmt::format("Input should be 'user', 'assistant' or 'system', not '{}'", *role));
+      trouble_.Report(fields.PathOf("role"),
+                      fmt::format("Input should be 'user', 'assistant' or 'system', not '{}'", *role));
     }
   }
 
@@ -86,7 +88,9 @@ class Conversation {
   void Finish() {
     if (!open_.empty()) RefuseOpen(calls_path_);
     if (trouble_.ok() && !request_.messages.empty() && request_.messages.back().role == Role::kAssistant) {
-      trouble_.Say("messages", "This model does not support assistant message prefill. The conversation must end with a user message.");
+      trouble_.Say("messages",
+                   "This model does not support assistant message prefill. The conversation must end with a "
+                   "user message.");
     }
   }
 
@@ -95,7 +99,8 @@ class Conversation {
     if (open_.empty() || !trouble_.ok()) return;
     std::string ids;
     for (const std::string& id : open_) ids += (ids.empty() ? "" : ", ") + id;
-    trouble_.Say(path, fmt::format("{}: `tool_use` ids were found without `tool_result` blocks immediately after: {}. Each `tool_use` block "
+    trouble_.Say(path, fmt::format("{}: `tool_use` ids were found without `tool_result` blocks immediately "
+                                   "after: {}. Each `tool_use` block "
                                    "must have a corresponding `tool_result` block in the next message.",
                                    calls_path_, ids));
   }
@@ -141,9 +146,12 @@ class Conversation {
     block.Ignore({"caller", "toolset_name"});
     block.RefuseOthers();
     if (!id || !name || input == nullptr) return;
-    if (input->kind() != Json::Kind::kObject) return trouble_.WrongType(block.PathOf("input"), "an object", *input);
-    if (!IsToolId(*id)) return trouble_.Report(block.PathOf("id"), "String should match pattern '^[a-zA-Z0-9_-]+$'");
-    if (!open_.insert(*id).second) return trouble_.Say(block.path(), fmt::format("{}: `tool_use` ids must be unique", block.path()));
+    if (input->kind() != Json::Kind::kObject)
+      return trouble_.WrongType(block.PathOf("input"), "an object", *input);
+    if (!IsToolId(*id))
+      return trouble_.Report(block.PathOf("id"), "String should match pattern '^[a-zA-Z0-9_-]+$'");
+    if (!open_.insert(*id).second)
+      return trouble_.Say(block.path(), fmt::format("{}: `tool_use` ids must be unique", block.path()));
     message.tool_calls.push_back({*name, ToText(*input), *id});
   }
 
@@ -153,7 +161,8 @@ class Conversation {
     if (const auto whole = AsString(content)) {
       text = *whole;
       has_text = true;
-      if (text.empty()) trouble_.Say(path, fmt::format("{}: user messages must have non-empty content", message_path));
+      if (text.empty())
+        trouble_.Say(path, fmt::format("{}: user messages must have non-empty content", message_path));
     } else if (content.kind() != Json::Kind::kArray) {
       trouble_.WrongType(path, "a string or an array of content blocks", content);
     } else if (content.items().empty()) {
@@ -185,11 +194,15 @@ class Conversation {
     block.RefuseOthers();
     if (!id) return;
     if (open_.erase(*id) == 0) {
-      trouble_.Say(block.path(), fmt::format("{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must "
-                                             "have a corresponding `tool_use` block in the previous message.",
-                                             block.path(), *id));
+      trouble_.Say(
+          block.path(),
+          fmt::format(
+              "{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must "
+              "have a corresponding `tool_use` block in the previous message.",
+              block.path(), *id));
     }
-    Message message{Role::kTool, content == nullptr ? "" : ReadTexts(*content, block.PathOf("content"), trouble_)};
+    Message message{Role::kTool,
+                    content == nullptr ? "" : ReadTexts(*content, block.PathOf("content"), trouble_)};
     message.tool_call_id = *id;
     request_.messages.push_back(std::move(message));
   }
@@ -222,7 +235,8 @@ void ReadTools(Fields& fields, Trouble& trouble, GenerationRequest& request, std
   for (size_t i = 0; i < tools->items().size() && trouble.ok(); ++i) {
     Fields tool(trouble, tools->items()[i], trouble.Item("tools", i));
     if (const auto type = tool.String("type"); type && *type != "custom") {
-      trouble.Unsupported(tool.PathOf("type"), fmt::format("'{}'; this server runs no tools of its own", *type));
+      trouble.Unsupported(tool.PathOf("type"),
+                          fmt::format("'{}'; this server runs no tools of its own", *type));
       break;
     }
     const auto name = tool.RequireString("name");
@@ -231,7 +245,8 @@ void ReadTools(Fields& fields, Trouble& trouble, GenerationRequest& request, std
     if (schema != nullptr && schema->kind() != Json::Kind::kObject) {
       trouble.WrongType(tool.PathOf("input_schema"), "an object", *schema);
     }
-    tool.Ignore({"cache_control", "strict", "input_examples", "defer_loading", "eager_input_streaming", "allowed_callers"});
+    tool.Ignore({"cache_control", "strict", "input_examples", "defer_loading", "eager_input_streaming",
+                 "allowed_callers"});
     tool.RefuseOthers();
     if (!name) continue;
     CheckToolName(*name, tool.PathOf("name"), names, trouble);
@@ -239,7 +254,8 @@ void ReadTools(Fields& fields, Trouble& trouble, GenerationRequest& request, std
   }
 }
 
-void ReadToolChoice(Fields& fields, Trouble& trouble, const std::set<std::string>& names, GenerationRequest& request) {
+void ReadToolChoice(Fields& fields, Trouble& trouble, const std::set<std::string>& names,
+                    GenerationRequest& request) {
   const Json* choice = fields.Object("tool_choice");
   if (choice == nullptr) return;
   Fields members(trouble, *choice, "tool_choice");
@@ -253,7 +269,8 @@ void ReadToolChoice(Fields& fields, Trouble& trouble, const std::set<std::string
     out.kind = ToolChoice::Kind::kNamed;
     if (const auto name = members.RequireString("name")) {
       out.name = *name;
-      if (!names.contains(*name)) trouble.Say("tool_choice", fmt::format("Tool '{}' not found in provided tools", *name));
+      if (!names.contains(*name))
+        trouble.Say("tool_choice", fmt::format("Tool '{}' not found in provided tools", *name));
     }
   }
   members.RefuseOthers();
@@ -278,7 +295,9 @@ void ReadOutput(Fields& fields, Trouble& trouble, GenerationRequest& request) {
   if (config == nullptr) return;
   Fields members(trouble, *config, "output_config");
   if (const auto effort = members.Word("effort", {"low", "medium", "high", "xhigh", "max"})) {
-    request.chat.reasoning_effort = *effort == "low" ? "low" : *effort == "medium" || *effort == "high" ? "high" : "";
+    request.chat.reasoning_effort = *effort == "low"                           ? "low"
+                                    : *effort == "medium" || *effort == "high" ? "high"
+                                                                               : "";
   }
   read_format(members, "format");
   members.Ignore({"task_budget"});
@@ -303,7 +322,8 @@ void ReadThinking(Fields& fields, Trouble& trouble, GenerationRequest& request) 
     }
     // The model knows no budget, but it knows efforts.
     if (budget) request.chat.reasoning_effort = *budget < 4096 ? "low" : *budget < 16384 ? "high" : "";
-    if (request.tool_choice.kind == ToolChoice::Kind::kRequired || request.tool_choice.kind == ToolChoice::Kind::kNamed) {
+    if (request.tool_choice.kind == ToolChoice::Kind::kRequired ||
+        request.tool_choice.kind == ToolChoice::Kind::kNamed) {
       trouble.Say("tool_choice", "Thinking may not be enabled when tool_choice forces tool use.");
     }
   }
@@ -322,10 +342,12 @@ Parsed<GenerationRequest> Parse(std::string_view body, const RequestLimits& limi
     fields.Ignore({"max_tokens", "stream", "stop_sequences", "temperature", "top_k", "top_p"});
   } else {
     if (fields.Require("max_tokens") != nullptr) {
-      if (const auto most = fields.Integer("max_tokens", 1, kMost)) request.max_tokens = static_cast<uint32_t>(*most);
+      if (const auto most = fields.Integer("max_tokens", 1, kMost))
+        request.max_tokens = static_cast<uint32_t>(*most);
     }
     request.stream = fields.Bool("stream").value_or(false);
-    if (const auto v = fields.Number("temperature", 0, 1)) request.sampler.temperature = static_cast<float>(*v);
+    if (const auto v = fields.Number("temperature", 0, 1))
+      request.sampler.temperature = static_cast<float>(*v);
     if (const auto v = fields.Integer("top_k", 0, kMost)) request.sampler.top_k = static_cast<int32_t>(*v);
     if (const auto v = fields.Number("top_p", 0, 1)) {
       request.sampler.top_p = static_cast<float>(*v);
@@ -359,14 +381,17 @@ Parsed<GenerationRequest> Parse(std::string_view body, const RequestLimits& limi
   if (const Json* management = fields.Take("context_management"); management != nullptr) {
     request.warnings.emplace_back("context_management: nothing is taken out of the context");
   }
-  fields.Ignore({"cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "user_profile_id", "workspace_id"});
+  fields.Ignore({"cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "user_profile_id",
+                 "workspace_id"});
   fields.Refuse({"container", "mcp_servers"}, "this server runs no tools of its own");
   fields.RefuseOthers();
   if (!trouble.ok()) return *trouble.error;
   return request;
 }
 
-std::string Frame(std::string_view event, std::string_view json) { return fmt::format("event: {}\ndata: {}\n\n", event, json); }
+std::string Frame(std::string_view event, std::string_view json) {
+  return fmt::format("event: {}\ndata: {}\n\n", event, json);
+}
 
 struct Block {
   enum class Kind : uint8_t { kThinking, kText, kCall };
@@ -399,7 +424,8 @@ class MessagesWriter final : public ResponseWriter {
       case AnswerEvent::Kind::kText:
         return More(Block::Kind::kText, event.text);
       case AnswerEvent::Kind::kCallBegin:
-        return Open({Block::Kind::kCall, "", event.text, fmt::format("toolu_{}{:03}", names_.id, event.call)});
+        return Open(
+            {Block::Kind::kCall, "", event.text, fmt::format("toolu_{}{:03}", names_.id, event.call)});
       case AnswerEvent::Kind::kCallArguments:
         blocks_.back().text += event.text;
         return Delta("input_json_delta", "partial_json", event.text);
@@ -451,7 +477,8 @@ class MessagesWriter final : public ResponseWriter {
 
   std::string KeepAlive(const Progress& progress) override {
     if (!stream_) return {};
-    return Frame("ping", fmt::format("{{\"type\":\"ping\",\"progress\":{{\"done\":{},\"total\":{}}}}}", progress.done, progress.total));
+    return Frame("ping", fmt::format("{{\"type\":\"ping\",\"progress\":{{\"done\":{},\"total\":{}}}}}",
+                                     progress.done, progress.total));
   }
 
  private:
@@ -478,7 +505,9 @@ class MessagesWriter final : public ResponseWriter {
   void WriteBlock(const Block& block, JsonOut& out, bool at_start = false) const {
     out.Begin('{');
     if (block.kind == Block::Kind::kThinking) {
-      out.String("type", "thinking").String("thinking", block.text).String("signature", at_start ? "" : kSignature);
+      out.String("type", "thinking")
+          .String("thinking", block.text)
+          .String("signature", at_start ? "" : kSignature);
     } else if (block.kind == Block::Kind::kText) {
       out.String("type", "text").String("text", block.text);
     } else if (block.broken) {
@@ -496,7 +525,10 @@ class MessagesWriter final : public ResponseWriter {
     blocks_.push_back(std::move(block));
     if (!stream_) return {};
     JsonOut out;
-    out.Begin('{').String("type", "content_block_start").Integer("index", uint64_t{blocks_.size() - 1}).Key("content_block");
+    out.Begin('{')
+        .String("type", "content_block_start")
+        .Integer("index", uint64_t{blocks_.size() - 1})
+        .Key("content_block");
     WriteBlock(blocks_.back(), out, true);
     frames += Frame("content_block_start", out.End('}').Take());
     if (blocks_.size() == 1) frames += Frame("ping", "{\"type\":\"ping\"}");
@@ -506,7 +538,10 @@ class MessagesWriter final : public ResponseWriter {
   std::string Delta(std::string_view type, std::string_view key, std::string_view text) const {
     if (!stream_) return {};
     JsonOut out;
-    out.Begin('{').String("type", "content_block_delta").Integer("index", uint64_t{blocks_.size() - 1}).Key("delta");
+    out.Begin('{')
+        .String("type", "content_block_delta")
+        .Integer("index", uint64_t{blocks_.size() - 1})
+        .Key("delta");
     out.Begin('{').String("type", type).String(key, text).End('}');
     return Frame("content_block_delta", out.End('}').Take());
   }
@@ -517,7 +552,8 @@ class MessagesWriter final : public ResponseWriter {
     if (!open_ || blocks_.back().kind != kind) frames = Open({kind, ""});
     blocks_.back().text += text;
     const bool thinking = kind == Block::Kind::kThinking;
-    return frames + (thinking ? Delta("thinking_delta", "thinking", text) : Delta("text_delta", "text", text));
+    return frames +
+           (thinking ? Delta("thinking_delta", "thinking", text) : Delta("text_delta", "text", text));
   }
 
   std::string Close() {
@@ -525,9 +561,13 @@ class MessagesWriter final : public ResponseWriter {
     open_ = false;
     if (!stream_) return {};
     std::string frames;
-    if (blocks_.back().kind == Block::Kind::kThinking) frames = Delta("signature_delta", "signature", kSignature);
+    if (blocks_.back().kind == Block::Kind::kThinking)
+      frames = Delta("signature_delta", "signature", kSignature);
     JsonOut out;
-    out.Begin('{').String("type", "content_block_stop").Integer("index", uint64_t{blocks_.size() - 1}).End('}');
+    out.Begin('{')
+        .String("type", "content_block_stop")
+        .Integer("index", uint64_t{blocks_.size() - 1})
+        .End('}');
     return frames + Frame("content_block_stop", out.Take());
   }
 
@@ -553,7 +593,8 @@ std::string AnthropicCountTokensBody(uint64_t tokens) {
   return JsonOut().Begin('{').Integer("input_tokens", tokens).End('}').Take();
 }
 
-std::unique_ptr<ResponseWriter> MakeAnthropicMessagesWriter(const GenerationRequest& request, ResponseNames names) {
+std::unique_ptr<ResponseWriter> MakeAnthropicMessagesWriter(const GenerationRequest& request,
+                                                            ResponseNames names) {
   return std::make_unique<MessagesWriter>(request, std::move(names));
 }
 

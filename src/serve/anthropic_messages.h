@@ -17,6 +17,7 @@ Parsed<GenerationRequest> ParseAnthropicCountTokens(std::string_view body, const
 std::string AnthropicCountTokensBody(uint64_t tokens);
 
 // A response that is no stream is best parsed without AnswerOptions::stream_arguments; of a broken call it keeps the text.
-std::unique_ptr<ResponseWriter> MakeAnthropicMessagesWriter(const GenerationRequest& request, ResponseNames names);
+std::unique_ptr<ResponseWriter> MakeAnthropicMessagesWriter(const GenerationRequest& request,
+                                                            ResponseNames names);
 
 }  // namespace glint::serve

@@ -59,28 +59,31 @@ std::string AnthropicErrorBody(const ApiError& error, std::string_view request_i
 }
 
 ApiError UnknownModel(std::string_view model) {
-  return {404, fmt::format("The model '{}' does not exist here; /v1/models lists those that do.", model), "model",
-          "model_not_found"};
+  return {404, fmt::format("The model '{}' does not exist here; /v1/models lists those that do.", model),
+          "model", "model_not_found"};
 }
 
 ApiError OpenAiContextOverflow(uint64_t prompt, uint64_t wanted, uint64_t context) {
   return {400,
-          fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the messages, {} "
+          fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens "
+                      "({} in the messages, {} "
                       "in the completion). Please reduce the length of the messages or completion.",
                       context, prompt + wanted, prompt, wanted),
           "messages", "context_length_exceeded"};
 }
 
 ApiError AnthropicContextOverflow(uint64_t prompt, uint64_t wanted, uint64_t context) {
-  if (prompt >= context) return {400, fmt::format("prompt is too long: {} tokens > {} maximum", prompt, context)};
-  return {400, fmt::format("input length and `max_tokens` exceed context limit: {} + {} > {}, decrease input length or `max_tokens` "
+  if (prompt >= context)
+    return {400, fmt::format("prompt is too long: {} tokens > {} maximum", prompt, context)};
+  return {400, fmt::format("input length and `max_tokens` exceed context limit: {} + {} > {}, decrease input "
+                           "length or `max_tokens` "
                            "and try again",
                            prompt, wanted, context)};
 }
 
 ApiError Overloaded(uint32_t retry_after_s) {
-  return {429, fmt::format("All places are taken. Please try again in {} s.", retry_after_s), "", "rate_limit_exceeded",
-          retry_after_s};
+  return {429, fmt::format("All places are taken. Please try again in {} s.", retry_after_s), "",
+          "rate_limit_exceeded", retry_after_s};
 }
 
 ApiError FromStatus(const Status& status, std::string_view param) {

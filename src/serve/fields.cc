@@ -56,10 +56,12 @@ std::string Short(double value) { return fmt::format("{}", value); }
 void Trouble::Report(std::string_view path, std::string_view message, std::string_view code) {
   if (!ok()) return;
   if (dialect == Dialect::kAnthropic) {
-    error = ApiError{400, path.empty() ? std::string(message) : fmt::format("{}: {}", path, message), std::string(path)};
+    error = ApiError{400, path.empty() ? std::string(message) : fmt::format("{}: {}", path, message),
+                     std::string(path)};
   } else {
-    error = ApiError{400, path.empty() ? std::string(message) : fmt::format("Invalid '{}': {}", path, message), std::string(path),
-                     std::string(code)};
+    error =
+        ApiError{400, path.empty() ? std::string(message) : fmt::format("Invalid '{}': {}", path, message),
+                 std::string(path), std::string(code)};
   }
 }
 
@@ -70,20 +72,24 @@ void Trouble::Say(std::string_view path, std::string_view message, std::string_v
 void Trouble::Missing(std::string_view path) {
   if (!ok()) return;
   if (dialect == Dialect::kAnthropic) return Report(path, "Field required");
-  error = ApiError{400, fmt::format("Missing required parameter: '{}'.", path), std::string(path), "missing_required_parameter"};
+  error = ApiError{400, fmt::format("Missing required parameter: '{}'.", path), std::string(path),
+                   "missing_required_parameter"};
 }
 
 void Trouble::WrongType(std::string_view path, std::string_view wanted, const Json& got) {
   if (!ok()) return;
-  if (dialect == Dialect::kAnthropic) return Report(path, fmt::format("Input should be {}, not {}", wanted, Called(got)));
-  error = ApiError{400, fmt::format("Invalid type for '{}': expected {}, but got {} instead.", path, wanted, Called(got)),
-                   std::string(path), "invalid_type"};
+  if (dialect == Dialect::kAnthropic)
+    return Report(path, fmt::format("Input should be {}, not {}", wanted, Called(got)));
+  error = ApiError{
+      400, fmt::format("Invalid type for '{}': expected {}, but got {} instead.", path, wanted, Called(got)),
+      std::string(path), "invalid_type"};
 }
 
 void Trouble::Unsupported(std::string_view path, std::string_view why) {
   if (!ok()) return;
   if (dialect == Dialect::kAnthropic) return Report(path, fmt::format("not supported: {}", why));
-  error = ApiError{400, fmt::format("Unsupported parameter: '{}': {}.", path, why), std::string(path), "unsupported_parameter"};
+  error = ApiError{400, fmt::format("Unsupported parameter: '{}': {}.", path, why), std::string(path),
+                   "unsupported_parameter"};
 }
 
 std::string Trouble::Member(std::string_view path, std::string_view key) const {
@@ -139,10 +145,13 @@ std::optional<int64_t> Fields::Integer(std::string_view key, int64_t low, int64_
   const Result<int64_t> whole = value->Get<int64_t>("");
   if (whole.ok() && whole.value() >= low && whole.value() <= high) return whole.value();
   const bool too_high = whole.ok() ? whole.value() > high : above;
-  trouble_.Report(path,
-                  too_high ? fmt::format("integer above maximum value. Expected a value <= {}, but got {} instead.", high, ToText(*value))
-                           : fmt::format("integer below minimum value. Expected a value >= {}, but got {} instead.", low, ToText(*value)),
-                  too_high ? "integer_above_max_value" : "integer_below_min_value");
+  trouble_.Report(
+      path,
+      too_high ? fmt::format("integer above maximum value. Expected a value <= {}, but got {} instead.", high,
+                             ToText(*value))
+               : fmt::format("integer below minimum value. Expected a value >= {}, but got {} instead.", low,
+                             ToText(*value)),
+      too_high ? "integer_above_max_value" : "integer_below_min_value");
   return {};
 }
 
@@ -157,10 +166,13 @@ std::optional<double> Fields::Number(std::string_view key, double low, double hi
   const Result<double> number = value->Get<double>("");
   if (number.ok() && number.value() >= low && number.value() <= high) return number.value();
   const bool too_high = number.ok() && number.value() > high;
-  trouble_.Report(path,
-                  too_high ? fmt::format("decimal above maximum value. Expected a value <= {}, but got {} instead.", Short(high), ToText(*value))
-                           : fmt::format("decimal below minimum value. Expected a value >= {}, but got {} instead.", Short(low), ToText(*value)),
-                  too_high ? "decimal_above_max_value" : "decimal_below_min_value");
+  trouble_.Report(
+      path,
+      too_high ? fmt::format("decimal above maximum value. Expected a value <= {}, but got {} instead.",
+                             Short(high), ToText(*value))
+               : fmt::format("decimal below minimum value. Expected a value >= {}, but got {} instead.",
+                             Short(low), ToText(*value)),
+      too_high ? "decimal_above_max_value" : "decimal_below_min_value");
   return {};
 }
 
@@ -220,7 +232,8 @@ void Fields::RefuseOthers() {
     if (trouble_.dialect == Dialect::kAnthropic) {
       trouble_.Report(path, "Extra inputs are not permitted");
     } else {
-      trouble_.error = ApiError{400, fmt::format("Unknown parameter: '{}'.", path), path, "unknown_parameter"};
+      trouble_.error =
+          ApiError{400, fmt::format("Unknown parameter: '{}'.", path), path, "unknown_parameter"};
     }
   }
 }
@@ -228,11 +241,12 @@ void Fields::RefuseOthers() {
 Parsed<Json> ParseBody(std::string_view body, Dialect dialect) {
   Result<Json> root = ParseJson(body, "body", kLimits);
   if (!root.ok()) {
-    return ApiError{400, fmt::format("The body of the request is not valid JSON: {}", root.status().message())};
+    return ApiError{400,
+                    fmt::format("The body of the request is not valid JSON: {}", root.status().message())};
   }
   if (root->kind() != Json::Kind::kObject) {
-    return ApiError{400, fmt::format("The body of the request must be a JSON object, not {}.", Called(*root)), "",
-                    dialect == Dialect::kOpenAi ? "invalid_type" : ""};
+    return ApiError{400, fmt::format("The body of the request must be a JSON object, not {}.", Called(*root)),
+                    "", dialect == Dialect::kOpenAi ? "invalid_type" : ""};
   }
   return std::move(root).value();
 }

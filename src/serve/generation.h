@@ -18,8 +18,8 @@ namespace glint::serve {
 struct ApiError {
   int status = 400;
   std::string message;
-  std::string param = {};     // the field at fault, in the API's own path form; empty: none
-  std::string code = {};      // OpenAI's; empty: none
+  std::string param = {};      // the field at fault, in the API's own path form; empty: none
+  std::string code = {};       // OpenAI's; empty: none
   uint32_t retry_after_s = 0;  // of 429 and 503; 0: not said
   bool operator==(const ApiError&) const = default;
 };
@@ -38,7 +38,7 @@ struct Constraint {
 struct ToolChoice {
   enum class Kind : uint8_t {
     kAuto,
-    kNone,      // the tools are rendered, so that the prompt's beginning stays what it was, but no call may be made
+    kNone,  // the tools are rendered, so that the prompt's beginning stays what it was, but no call may be made
     kRequired,  // one call or more, and nothing else
     kNamed,     // a call of `name`, and nothing else
   };
@@ -56,7 +56,8 @@ struct GenerationRequest {
 
   // Either a conversation, or prompts that are continued as they are.
   std::vector<Message> messages;
-  ChatOptions chat;  // tools and reasoning effort: "low", "high", or "" for the template's default, the highest
+  ChatOptions
+      chat;  // tools and reasoning effort: "low", "high", or "" for the template's default, the highest
   bool skip_reasoning = false;  // the prompt goes on with </think>: an answer without reasoning
   bool show_reasoning = true;   // whether the response has it
   std::vector<RawPrompt> prompts;
@@ -93,7 +94,7 @@ struct TokenLogprob {
     std::string bytes;
     double logprob = 0;
   };
-  std::string bytes;  // of the token, UTF-8 or a part of it
+  std::string bytes;              // of the token, UTF-8 or a part of it
   std::optional<double> logprob;  // none: the first token of a prompt, which follows nothing
   std::vector<Top> top = {};      // by falling probability
 };
@@ -115,10 +116,10 @@ struct Progress {
 };
 
 enum class FinishReason : uint8_t {
-  kStop,       // the model ended its turn
+  kStop,        // the model ended its turn
   kStopString,  // Outcome::stop was found
-  kLength,     // max_tokens, or the context is full
-  kCancelled,  // nobody waits any more
+  kLength,      // max_tokens, or the context is full
+  kCancelled,   // nobody waits any more
 };
 
 struct Outcome {
@@ -148,7 +149,8 @@ class ResponseWriter {
   // `usage`: what is known of the prompt.
   virtual std::string Begin(const Usage& usage) = 0;
   // kEnd is ignored. `tokens`: those whose text the event completes, if logprobs are wanted.
-  virtual std::string Event(size_t choice, const AnswerEvent& event, const std::vector<TokenLogprob>& tokens) = 0;
+  virtual std::string Event(size_t choice, const AnswerEvent& event,
+                            const std::vector<TokenLogprob>& tokens) = 0;
   virtual std::string Finish(size_t choice, const Outcome& outcome) = 0;
   virtual std::string End() = 0;
   virtual std::string Fail(const ApiError& error) = 0;

@@ -103,7 +103,9 @@ JsonOut& JsonOut::String(std::string_view text) {
 
 JsonOut& JsonOut::Integer(int64_t value) { return Raw(std::to_string(value)); }
 
-JsonOut& JsonOut::Number(double value) { return std::isfinite(value) ? Raw(text::PythonFloat(value)) : Null(); }
+JsonOut& JsonOut::Number(double value) {
+  return std::isfinite(value) ? Raw(text::PythonFloat(value)) : Null();
+}
 
 JsonOut& JsonOut::Bool(bool value) { return Raw(value ? "true" : "false"); }
 
@@ -126,7 +128,11 @@ std::string ToUtf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
     const auto byte = [&](size_t k) { return static_cast<uint8_t>(i + k < bytes.size() ? bytes[i + k] : 0); };
     const uint8_t lead = byte(0);
-    size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+    size_t length = lead < 0x80                   ? 1
+                    : lead >= 0xc2 && lead < 0xe0 ? 2
+                    : lead >= 0xe0 && lead < 0xf0 ? 3
+                    : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                  : 0;
     for (size_t k = 1; k < length; ++k) {
       // What may follow a lead: no overlong forms, no surrogates, nothing beyond U+10FFFF.
       const uint8_t low = k == 1 && lead == 0xe0 ? 0xa0 : k == 1 && lead == 0xf0 ? 0x90 : 0x80;

@@ -24,7 +24,9 @@ class JsonOut {
   // Members.
   JsonOut& String(std::string_view key, std::string_view text) { return Key(key).String(text); }
   JsonOut& Integer(std::string_view key, int64_t value) { return Key(key).Integer(value); }
-  JsonOut& Integer(std::string_view key, uint64_t value) { return Key(key).Integer(static_cast<int64_t>(value)); }
+  JsonOut& Integer(std::string_view key, uint64_t value) {
+    return Key(key).Integer(static_cast<int64_t>(value));
+  }
   JsonOut& Number(std::string_view key, double value) { return Key(key).Number(value); }
   JsonOut& Null(std::string_view key) { return Key(key).Null(); }
 

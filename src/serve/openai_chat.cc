@@ -34,7 +34,8 @@ std::string ReadContent(const Json& content, const std::string& path, Trouble& t
     } else if (*type == "image_url" || *type == "input_audio" || *type == "file") {
       trouble.Unsupported(part.path(), kTextOnly);
     } else {
-      trouble.Report(part.PathOf("type"), fmt::format("'{}' is none of the supported values: 'text', 'refusal'.", *type));
+      trouble.Report(part.PathOf("type"),
+                     fmt::format("'{}' is none of the supported values: 'text', 'refusal'.", *type));
     }
   }
   return all;
@@ -58,8 +59,9 @@ void ReadCalls(const Json& calls, const std::string& path, Trouble& trouble, Mes
     if (!blank) {
       const Result<Json> parsed = ParseJson(*arguments, "arguments");
       if (!parsed.ok() || parsed->kind() != Json::Kind::kObject) {
-        trouble.Report(function.PathOf("arguments"), fmt::format("must be the text of a JSON object{}{}.", parsed.ok() ? "" : "; ",
-                                                                 parsed.ok() ? "" : parsed.status().message()));
+        trouble.Report(function.PathOf("arguments"),
+                       fmt::format("must be the text of a JSON object{}{}.", parsed.ok() ? "" : "; ",
+                                   parsed.ok() ? "" : parsed.status().message()));
       }
     }
     message.tool_calls.push_back({*name, blank ? "{}" : *arguments, *id});
@@ -74,11 +76,13 @@ struct OpenCalls {
 
 void RefuseOpen(const OpenCalls& open, Trouble& trouble) {
   if (open.ids.empty() || !trouble.ok()) return;
-  trouble.error = ApiError{400,
-                           fmt::format("An assistant message with 'tool_calls' must be followed by tool messages responding to each "
-                                       "'tool_call_id'. No response was found for: {}",
-                                       *open.ids.begin()),
-                           open.path};
+  trouble.error = ApiError{
+      400,
+      fmt::format(
+          "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+          "'tool_call_id'. No response was found for: {}",
+          *open.ids.begin()),
+      open.path};
 }
 
 void ReadMessage(const Json& json, const std::string& path, Trouble& trouble, OpenCalls& open, bool& answered,
@@ -94,10 +98,13 @@ void ReadMessage(const Json& json, const std::string& path, Trouble& trouble, Op
     message.role = Role::kTool;
     if (const auto id = fields.RequireString("tool_call_id")) {
       if (open.ids.erase(*id) == 0 && trouble.ok()) {
-        trouble.error = ApiError{400,
-                                 answered ? fmt::format("'tool_call_id' '{}' names no unanswered call of the assistant message before.", *id)
-                                          : "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.",
-                                 path + ".role"};
+        trouble.error = ApiError{
+            400,
+            answered
+                ? fmt::format("'tool_call_id' '{}' names no unanswered call of the assistant message before.",
+                              *id)
+                : "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.",
+            path + ".role"};
       }
       message.tool_call_id = *id;
     }
@@ -123,8 +130,10 @@ void ReadMessage(const Json& json, const std::string& path, Trouble& trouble, Op
         }
         answered = !message.tool_calls.empty();
       }
-      if (const auto refusal = fields.String("refusal"); refusal && content == nullptr) message.content = *refusal;
-      if (content == nullptr && message.tool_calls.empty() && message.content.empty() && !message.reasoning_apart) {
+      if (const auto refusal = fields.String("refusal"); refusal && content == nullptr)
+        message.content = *refusal;
+      if (content == nullptr && message.tool_calls.empty() && message.content.empty() &&
+          !message.reasoning_apart) {
         trouble.Missing(fields.PathOf("content"));
       }
       fields.Refuse({"audio", "function_call"}, "tool_calls and text are what glint reads");
@@ -133,8 +142,11 @@ void ReadMessage(const Json& json, const std::string& path, Trouble& trouble, Op
       message.role = *role == "user" ? Role::kUser : Role::kSystem;
       if (content == nullptr) trouble.Missing(fields.PathOf("content"));
     } else {
-      trouble.Report(fields.PathOf("role"),
-                     fmt::format("'{}' is none of the supported values: 'system', 'assistant', 'user', 'tool', and 'developer'.", *role));
+      trouble.Report(
+          fields.PathOf("role"),
+          fmt::format(
+              "'{}' is none of the supported values: 'system', 'assistant', 'user', 'tool', and 'developer'.",
+              *role));
     }
   }
   fields.RefuseOthers();
@@ -146,7 +158,9 @@ void ReadMessages(Fields& fields, Trouble& trouble, GenerationRequest& request) 
   const Json* messages = fields.Array("messages");
   if (messages == nullptr) return;
   if (messages->items().empty()) {
-    trouble.Report("messages", "empty array. Expected an array with minimum length 1, but got an empty array instead.", "empty_array");
+    trouble.Report("messages",
+                   "empty array. Expected an array with minimum length 1, but got an empty array instead.",
+                   "empty_array");
   }
   OpenCalls open;
   bool answered = false;
@@ -160,10 +174,14 @@ void ReadTools(Fields& fields, Trouble& trouble, GenerationRequest& request, std
   const Json* tools = fields.Array("tools");
   if (tools == nullptr) return;
   if (tools->items().empty()) {
-    trouble.Report("tools", "empty array. Expected an array with minimum length 1, but got an empty array instead.", "empty_array");
+    trouble.Report("tools",
+                   "empty array. Expected an array with minimum length 1, but got an empty array instead.",
+                   "empty_array");
   } else if (tools->items().size() > kMostTools) {
-    trouble.Report("tools", fmt::format("array too long. Expected an array with maximum length {}, but got an array with length {} instead.",
-                                        kMostTools, tools->items().size()),
+    trouble.Report("tools",
+                   fmt::format("array too long. Expected an array with maximum length {}, but got an array "
+                               "with length {} instead.",
+                               kMostTools, tools->items().size()),
                    "array_above_max_length");
   }
   for (size_t i = 0; i < tools->items().size() && trouble.ok(); ++i) {
@@ -172,7 +190,8 @@ void ReadTools(Fields& fields, Trouble& trouble, GenerationRequest& request, std
     const auto type = outer.RequireString("type");
     if (!type) continue;
     if (*type != "function") {
-      trouble.Report(outer.PathOf("type"), fmt::format("'{}' is none of the supported values: 'function'.", *type));
+      trouble.Report(outer.PathOf("type"),
+                     fmt::format("'{}' is none of the supported values: 'function'.", *type));
       continue;
     }
     const Json* object = outer.Require("function");
@@ -190,7 +209,8 @@ void ReadTools(Fields& fields, Trouble& trouble, GenerationRequest& request, std
   }
 }
 
-void ReadToolChoice(Fields& fields, Trouble& trouble, const std::set<std::string>& names, GenerationRequest& request) {
+void ReadToolChoice(Fields& fields, Trouble& trouble, const std::set<std::string>& names,
+                    GenerationRequest& request) {
   const Json* choice = fields.Take("tool_choice");
   const auto parallel = fields.Bool("parallel_tool_calls");
   ToolChoice& out = request.tool_choice;
@@ -211,15 +231,19 @@ void ReadToolChoice(Fields& fields, Trouble& trouble, const std::set<std::string
       out.kind = ToolChoice::Kind::kRequired;
       return;
     }
-    trouble.Report("tool_choice", fmt::format("'{}' is none of the supported values: 'none', 'auto', and 'required'.", *word));
+    trouble.Report(
+        "tool_choice",
+        fmt::format("'{}' is none of the supported values: 'none', 'auto', and 'required'.", *word));
     return;
   }
-  if (choice->kind() != Json::Kind::kObject) return trouble.WrongType("tool_choice", "a string or an object", *choice);
+  if (choice->kind() != Json::Kind::kObject)
+    return trouble.WrongType("tool_choice", "a string or an object", *choice);
   Fields members(trouble, *choice, "tool_choice");
   const auto type = members.RequireString("type");
   if (!type) return;
   if (*type != "function") {
-    trouble.Unsupported("tool_choice.type", fmt::format("'{}' is none of the supported values: 'function'", *type));
+    trouble.Unsupported("tool_choice.type",
+                        fmt::format("'{}' is none of the supported values: 'function'", *type));
     return;
   }
   const Json* function = members.Require("function");
@@ -248,13 +272,15 @@ void ReadResponseFormat(Fields& fields, Trouble& trouble, GenerationRequest& req
     if (object != nullptr) {
       Fields inner(trouble, *object, "response_format.json_schema");
       std::set<std::string> names;
-      if (const auto name = inner.RequireString("name")) CheckToolName(*name, inner.PathOf("name"), names, trouble);
+      if (const auto name = inner.RequireString("name"))
+        CheckToolName(*name, inner.PathOf("name"), names, trouble);
       (void)inner.String("description");
       (void)inner.Bool("strict");  // enforced either way
       const Json* schema = inner.Require("schema");
       inner.RefuseOthers();
       if (schema != nullptr) {
-        if (schema->kind() != Json::Kind::kObject) trouble.WrongType(inner.PathOf("schema"), "an object", *schema);
+        if (schema->kind() != Json::Kind::kObject)
+          trouble.WrongType(inner.PathOf("schema"), "an object", *schema);
         request.constraint = {Constraint::Kind::kJsonSchema, ToText(*schema)};
       }
     }
@@ -271,11 +297,13 @@ void SetEffort(std::string_view effort, GenerationRequest& request) {
 }
 
 void ReadReasoning(Fields& fields, Trouble& trouble, GenerationRequest& request) {
-  const std::initializer_list<std::string_view> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+  const std::initializer_list<std::string_view> kEfforts = {"none", "minimal", "low", "medium",
+                                                            "high", "xhigh",   "max"};
   if (const auto effort = fields.Word("reasoning_effort", kEfforts)) SetEffort(*effort, request);
   if (const Json* thinking = fields.Object("thinking")) {
     Fields members(trouble, *thinking, "thinking");
-    if (const auto type = members.Word("type", {"enabled", "disabled"})) request.skip_reasoning = *type == "disabled";
+    if (const auto type = members.Word("type", {"enabled", "disabled"}))
+      request.skip_reasoning = *type == "disabled";
     if (const auto clear = members.Bool("clear_thinking")) request.chat.clear_thinking = *clear;
     members.RefuseOthers();
   }
@@ -288,9 +316,11 @@ void ReadReasoning(Fields& fields, Trouble& trouble, GenerationRequest& request)
     if (const auto effort = members.Word("reasoning_effort", kEfforts)) SetEffort(*effort, request);
     if (const auto clear = members.Bool("clear_thinking")) request.chat.clear_thinking = *clear;
     for (const Json::Member& member : arguments->members()) {
-      static const std::set<std::string_view> kKnown{"enable_thinking", "thinking", "reasoning_effort", "clear_thinking"};
+      static const std::set<std::string_view> kKnown{"enable_thinking", "thinking", "reasoning_effort",
+                                                     "clear_thinking"};
       if (!kKnown.contains(member.key))
-        request.warnings.push_back(fmt::format("chat_template_kwargs.{}: the template has no such switch", member.key));
+        request.warnings.push_back(
+            fmt::format("chat_template_kwargs.{}: the template has no such switch", member.key));
     }
   }
 }
@@ -353,7 +383,8 @@ class ChatWriter final : public ResponseWriter {
     return frames;
   }
 
-  std::string Event(size_t choice, const AnswerEvent& event, const std::vector<TokenLogprob>& tokens) override {
+  std::string Event(size_t choice, const AnswerEvent& event,
+                    const std::vector<TokenLogprob>& tokens) override {
     Choice& c = choices_[choice];
     JsonOut delta;
     switch (event.kind) {
@@ -414,7 +445,10 @@ class ChatWriter final : public ResponseWriter {
  private:
   JsonOut Head(std::string_view object) const {
     JsonOut out;
-    out.Begin('{').String("id", "chatcmpl-" + names_.id).String("object", object).Integer("created", names_.created);
+    out.Begin('{')
+        .String("id", "chatcmpl-" + names_.id)
+        .String("object", object)
+        .Integer("created", names_.created);
     out.String("model", names_.model).String("service_tier", "default");
     if (names_.fingerprint.empty()) {
       out.Null("system_fingerprint");
@@ -428,12 +462,17 @@ class ChatWriter final : public ResponseWriter {
     if (!wanted) {
       out.Null("logprobs");
     } else {
-      out.Key("logprobs").Begin('{').Key("content").Raw(fmt::format("[{}]", entries)).Null("refusal").End('}');
+      out.Key("logprobs")
+          .Begin('{')
+          .Key("content")
+          .Raw(fmt::format("[{}]", entries))
+          .Null("refusal")
+          .End('}');
     }
   }
 
-  std::string Chunk(size_t choice, std::string_view delta, std::string_view entries = "", std::string_view finish = "",
-                    const Outcome* outcome = nullptr) const {
+  std::string Chunk(size_t choice, std::string_view delta, std::string_view entries = "",
+                    std::string_view finish = "", const Outcome* outcome = nullptr) const {
     if (!stream_) return {};
     JsonOut out = Head("chat.completion.chunk");
     out.Key("choices").Begin('[').Begin('{').Integer("index", uint64_t{choice}).Key("delta").Raw(delta);
@@ -452,7 +491,8 @@ class ChatWriter final : public ResponseWriter {
     return DataFrame(out.End('}').Take());
   }
 
-  std::string CallChunk(size_t choice, size_t index, const ToolCall* begun, std::string_view arguments) const {
+  std::string CallChunk(size_t choice, size_t index, const ToolCall* begun,
+                        std::string_view arguments) const {
     JsonOut delta;
     delta.Begin('{').Key("tool_calls").Begin('[').Begin('{').Integer("index", uint64_t{index});
     if (begun != nullptr) delta.String("id", begun->id).String("type", "function");
@@ -518,15 +558,18 @@ Parsed<GenerationRequest> ParseOpenAiChat(std::string_view body, const RequestLi
   ReadReasoning(fields, trouble, request);
 
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto most = fields.Integer("max_tokens", 1, kMost), most_completion = fields.Integer("max_completion_tokens", 1, kMost);
+  const auto most = fields.Integer("max_tokens", 1, kMost),
+             most_completion = fields.Integer("max_completion_tokens", 1, kMost);
   if (most && most_completion) {
-    trouble.Say("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.");
+    trouble.Say("max_tokens",
+                "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.");
   }
   if (most || most_completion) request.max_tokens = static_cast<uint32_t>(most ? *most : *most_completion);
 
   const bool logprobs = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Integer("top_logprobs", 0, 20);
-  if (top && !logprobs) trouble.Say("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is enabled.");
+  if (top && !logprobs)
+    trouble.Say("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is enabled.");
   if (logprobs) request.logprobs = static_cast<uint32_t>(top.value_or(0));
 
   if (const Json* modalities = fields.Array("modalities")) {
@@ -536,8 +579,8 @@ Parsed<GenerationRequest> ParseOpenAiChat(std::string_view body, const RequestLi
   fields.Refuse({"audio", "web_search_options", "moderation"}, "this server has nothing of the kind");
   fields.Refuse({"functions", "function_call"}, "deprecated; use 'tools' and 'tool_choice'");
   (void)fields.Word("verbosity", {"low", "medium", "high"});
-  fields.Ignore({"metadata", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier",
-                 "service_tier", "store"});
+  fields.Ignore({"metadata", "prediction", "prompt_cache_key", "prompt_cache_options",
+                 "prompt_cache_retention", "safety_identifier", "service_tier", "store"});
   fields.RefuseOthers();
   if (!trouble.ok()) return *trouble.error;
   return request;

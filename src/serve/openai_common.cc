@@ -24,8 +24,10 @@ void ReadStop(Fields& fields, Trouble& trouble, GenerationRequest& request) {
   } else if (stop->kind() != Json::Kind::kArray) {
     trouble.WrongType(path, "a string or an array of strings", *stop);
   } else if (stop->items().size() > kMostStops) {
-    trouble.Report(path, fmt::format("array too long. Expected an array with maximum length {}, but got an array with length {} instead.",
-                                     kMostStops, stop->items().size()),
+    trouble.Report(path,
+                   fmt::format("array too long. Expected an array with maximum length {}, but got an array "
+                               "with length {} instead.",
+                               kMostStops, stop->items().size()),
                    "array_above_max_length");
   } else {
     for (size_t i = 0; i < stop->items().size(); ++i) {
@@ -50,7 +52,8 @@ void ReadBias(Fields& fields, Trouble& trouble, int32_t vocab_size, GenerationRe
     const char* const end = member.key.data() + member.key.size();
     const auto read = std::from_chars(member.key.data(), end, id);
     if (read.ec != std::errc() || read.ptr != end || id < 0 || id >= vocab_size) {
-      trouble.Report(members.path(), fmt::format("'{}' is no token id; they are 0 to {}.", member.key, vocab_size - 1));
+      trouble.Report(members.path(),
+                     fmt::format("'{}' is no token id; they are 0 to {}.", member.key, vocab_size - 1));
       return;
     }
     const auto value = members.Number(member.key, -100, 100);
@@ -77,7 +80,8 @@ void ReadStream(Fields& fields, Trouble& trouble, GenerationRequest& request) {
 
 }  // namespace
 
-void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& limits, GenerationRequest& request) {
+void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& limits,
+                      GenerationRequest& request) {
   request.sampler = limits.sampler;
   SamplerOptions& sampler = request.sampler;
   if (const auto model = fields.RequireString("model")) request.model = *model;
@@ -89,11 +93,16 @@ void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& lim
     sampler.top_p = static_cast<float>(*v);
     if (sampler.top_p == 0) sampler.top_p = 1, sampler.top_k = 1;  // the least set that is not empty
   }
-  if (const auto v = fields.Number("min_p", 0, std::nextafter(1.0f, 0.0f))) sampler.min_p = static_cast<float>(*v);
-  if (const auto v = fields.Number("repetition_penalty", 0.01, 100)) sampler.repetition_penalty = static_cast<float>(*v);
-  if (const auto v = fields.Number("presence_penalty", -2, 2)) sampler.presence_penalty = static_cast<float>(*v);
-  if (const auto v = fields.Number("frequency_penalty", -2, 2)) sampler.frequency_penalty = static_cast<float>(*v);
-  if (const auto v = fields.Integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())) {
+  if (const auto v = fields.Number("min_p", 0, std::nextafter(1.0f, 0.0f)))
+    sampler.min_p = static_cast<float>(*v);
+  if (const auto v = fields.Number("repetition_penalty", 0.01, 100))
+    sampler.repetition_penalty = static_cast<float>(*v);
+  if (const auto v = fields.Number("presence_penalty", -2, 2))
+    sampler.presence_penalty = static_cast<float>(*v);
+  if (const auto v = fields.Number("frequency_penalty", -2, 2))
+    sampler.frequency_penalty = static_cast<float>(*v);
+  if (const auto v =
+          fields.Integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())) {
     sampler.seed = static_cast<uint64_t>(*v);
     request.seeded = true;
   }

@@ -11,7 +11,8 @@ namespace glint::serve {
 
 // temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, n, stream, stream_options; and the fields of both APIs that
 // say who asks and what may be kept, which have no effect.
-void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& limits, GenerationRequest& request);
+void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& limits,
+                      GenerationRequest& request);
 
 // One SSE frame without a name.
 std::string DataFrame(std::string_view json);

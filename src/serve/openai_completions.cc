@@ -15,16 +15,19 @@ constexpr size_t kMostPrompts = 128;
 
 std::optional<int32_t> AsId(const Json& value, int32_t vocab_size) {
   const Result<int64_t> id = value.Get<int64_t>("");
-  if (value.kind() != Json::Kind::kInteger || !id.ok() || id.value() < 0 || id.value() >= vocab_size) return {};
+  if (value.kind() != Json::Kind::kInteger || !id.ok() || id.value() < 0 || id.value() >= vocab_size)
+    return {};
   return static_cast<int32_t>(id.value());
 }
 
-std::vector<int32_t> ReadIds(const Json& list, const std::string& path, int32_t vocab_size, Trouble& trouble) {
+std::vector<int32_t> ReadIds(const Json& list, const std::string& path, int32_t vocab_size,
+                             Trouble& trouble) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < list.items().size(); ++i) {
     const auto id = AsId(list.items()[i], vocab_size);
     if (!id) {
-      trouble.Report(trouble.Item(path, i), fmt::format("{} is no token id; they are 0 to {}.", ToText(list.items()[i]), vocab_size - 1));
+      trouble.Report(trouble.Item(path, i), fmt::format("{} is no token id; they are 0 to {}.",
+                                                        ToText(list.items()[i]), vocab_size - 1));
       break;
     }
     ids.push_back(*id);
@@ -40,19 +43,24 @@ void ReadPrompts(Fields& fields, Trouble& trouble, int32_t vocab_size, Generatio
     return;
   }
   if (prompt->kind() != Json::Kind::kArray) {
-    return trouble.WrongType("prompt", "a string, or an array of strings, of token ids or of arrays of token ids", *prompt);
+    return trouble.WrongType(
+        "prompt", "a string, or an array of strings, of token ids or of arrays of token ids", *prompt);
   }
   const Json::Array& items = prompt->items();
   if (items.empty()) {
-    return trouble.Report("prompt", "empty array. Expected an array with minimum length 1, but got an empty array instead.", "empty_array");
+    return trouble.Report(
+        "prompt", "empty array. Expected an array with minimum length 1, but got an empty array instead.",
+        "empty_array");
   }
   if (items[0].kind() == Json::Kind::kInteger) {
     request.prompts.emplace_back(ReadIds(*prompt, "prompt", vocab_size, trouble));
     return;
   }
   if (items.size() > kMostPrompts) {
-    return trouble.Report("prompt", fmt::format("array too long. Expected an array with maximum length {}, but got an array with length {} instead.",
-                                                kMostPrompts, items.size()),
+    return trouble.Report("prompt",
+                          fmt::format("array too long. Expected an array with maximum length {}, but got an "
+                                      "array with length {} instead.",
+                                      kMostPrompts, items.size()),
                           "array_above_max_length");
   }
   for (size_t i = 0; i < items.size() && trouble.ok(); ++i) {
@@ -62,13 +70,15 @@ void ReadPrompts(Fields& fields, Trouble& trouble, int32_t vocab_size, Generatio
     } else if (items[i].kind() == Json::Kind::kArray && items[0].kind() == Json::Kind::kArray) {
       request.prompts.emplace_back(ReadIds(items[i], path, vocab_size, trouble));
     } else {
-      trouble.WrongType(path, items[0].kind() == Json::Kind::kString ? "a string" : "an array of token ids", items[i]);
+      trouble.WrongType(path, items[0].kind() == Json::Kind::kString ? "a string" : "an array of token ids",
+                        items[i]);
     }
   }
 }
 
 size_t Characters(std::string_view utf8) {
-  return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 // A key of top_logprobs: parts of characters are told apart by their bytes.
@@ -109,7 +119,8 @@ class CompletionWriter final : public ResponseWriter {
 
   std::string Begin(const Usage&) override { return {}; }
 
-  std::string Event(size_t choice, const AnswerEvent& event, const std::vector<TokenLogprob>& tokens) override {
+  std::string Event(size_t choice, const AnswerEvent& event,
+                    const std::vector<TokenLogprob>& tokens) override {
     if (event.kind != AnswerEvent::Kind::kText) return {};  // there is nothing else in a continuation
     Choice& c = choices_[choice];
     Lists lists;
@@ -170,7 +181,9 @@ class CompletionWriter final : public ResponseWriter {
       top.Number(TokenName(one.bytes), ClampLogprob(one.logprob));
       seen = seen || one.bytes == token.bytes;
     }
-    if (!seen) top.Number(TokenName(token.bytes), ClampLogprob(*token.logprob));  // the chosen one is always among them
+    if (!seen)
+      top.Number(TokenName(token.bytes),
+                 ClampLogprob(*token.logprob));  // the chosen one is always among them
     lists.top = top.End('}').Take();
     return lists;
   }
@@ -187,7 +200,8 @@ class CompletionWriter final : public ResponseWriter {
     return out;
   }
 
-  void WriteChoice(size_t choice, std::string_view text, const Lists* lists, const Outcome* outcome, JsonOut& out) const {
+  void WriteChoice(size_t choice, std::string_view text, const Lists* lists, const Outcome* outcome,
+                   JsonOut& out) const {
     out.Begin('{').String("text", text).Integer("index", uint64_t{choice});
     if (lists == nullptr) {
       out.Null("logprobs");
@@ -241,9 +255,11 @@ Parsed<GenerationRequest> ParseOpenAiCompletion(std::string_view body, const Req
   ReadOpenAiCommon(fields, trouble, limits, request);
   ReadPrompts(fields, trouble, limits.vocab_size, request);
   // 16 is the API's own default.
-  request.max_tokens = static_cast<uint32_t>(fields.Integer("max_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(16));
+  request.max_tokens = static_cast<uint32_t>(
+      fields.Integer("max_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(16));
   request.echo = fields.Bool("echo").value_or(false);
-  if (const auto logprobs = fields.Integer("logprobs", 0, 5)) request.logprobs = static_cast<uint32_t>(*logprobs);
+  if (const auto logprobs = fields.Integer("logprobs", 0, 5))
+    request.logprobs = static_cast<uint32_t>(*logprobs);
   if (const auto best_of = fields.Integer("best_of", 1, 20)) {
     if (*best_of < request.n) trouble.Say("best_of", "'best_of' must be greater than or equal to 'n'.");
     if (*best_of > request.n) trouble.Unsupported("best_of", "answers beyond n are not made");
@@ -254,7 +270,8 @@ Parsed<GenerationRequest> ParseOpenAiCompletion(std::string_view body, const Req
   return request;
 }
 
-std::unique_ptr<ResponseWriter> MakeOpenAiCompletionWriter(const GenerationRequest& request, ResponseNames names) {
+std::unique_ptr<ResponseWriter> MakeOpenAiCompletionWriter(const GenerationRequest& request,
+                                                           ResponseNames names) {
   return std::make_unique<CompletionWriter>(request, std::move(names));
 }
 

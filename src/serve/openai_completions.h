@@ -11,6 +11,7 @@ namespace glint::serve {
 Parsed<GenerationRequest> ParseOpenAiCompletion(std::string_view body, const RequestLimits& limits);
 
 // With `echo` the caller sends the prompt as the first text event of each choice.
-std::unique_ptr<ResponseWriter> MakeOpenAiCompletionWriter(const GenerationRequest& request, ResponseNames names);
+std::unique_ptr<ResponseWriter> MakeOpenAiCompletionWriter(const GenerationRequest& request,
+                                                           ResponseNames names);
 
 }  // namespace glint::serve

@@ -8,7 +8,8 @@
 
 namespace glint::serve {
 
-void CheckToolName(std::string_view name, std::string_view path, std::set<std::string>& names, Trouble& trouble) {
+void CheckToolName(std::string_view name, std::string_view path, std::set<std::string>& names,
+                   Trouble& trouble) {
   const bool fits = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
