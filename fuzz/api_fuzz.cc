@@ -1,0 +1,52 @@
+// Any bytes as the body of each API's request. What is accepted has to be within its ranges, and the error's body, if it is refused, must
+// be JSON in UTF-8. Input: the body.
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/json.h"
+#include "serve/anthropic_messages.h"
+#include "serve/api_error.h"
+#include "serve/openai_chat.h"
+#include "serve/openai_completions.h"
+
+namespace {
+
+using glint::serve::ApiError;
+using glint::serve::GenerationRequest;
+using glint::serve::Parsed;
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void Check(const Parsed<GenerationRequest>& parsed, bool needs_prompts) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+    Require(error->status == 400 && !error->message.empty());
+    Require(glint::ParseJson(glint::serve::OpenAiErrorBody(*error), "error").ok());
+    Require(glint::ParseJson(glint::serve::AnthropicErrorBody(*error), "error").ok());
+    return;
+  }
+  const auto& request = std::get<GenerationRequest>(parsed);
+  Require(request.n >= 1 && request.n <= 128 && request.choices() <= 128 * 128);
+  Require(request.prompts.empty() != needs_prompts);
+  Require(needs_prompts || !request.messages.empty());
+  Require(request.sampler.temperature >= 0 && request.sampler.top_p > 0 && request.sampler.min_p < 1 && request.sampler.top_k >= 0);
+  for (const auto& tool : request.chat.tools) Require(glint::ParseJson(tool, "tool").ok());
+  for (const auto& text : request.stop) Require(!text.empty());
+  for (const auto& [id, bias] : request.sampler.logit_bias) Require(id >= 0 && id < 100 && !std::isnan(bias));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  glint::serve::RequestLimits limits;
+  limits.vocab_size = 100;
+  Check(glint::serve::ParseOpenAiChat(body, limits), false);
+  Check(glint::serve::ParseOpenAiCompletion(body, limits), true);
+  Check(glint::serve::ParseAnthropicMessages(body, limits), false);
+  Check(glint::serve::ParseAnthropicCountTokens(body, limits), false);
+  return 0;
+}
