@@ -32,7 +32,8 @@ void Check(const Parsed<GenerationRequest>& parsed, bool needs_prompts) {
   Require(request.n >= 1 && request.n <= 128 && request.choices() <= 128 * 128);
   Require(request.prompts.empty() != needs_prompts);
   Require(needs_prompts || !request.messages.empty());
-  Require(request.sampler.temperature >= 0 && request.sampler.top_p > 0 && request.sampler.min_p < 1 && request.sampler.top_k >= 0);
+  Require(request.sampler.temperature >= 0 && request.sampler.top_p > 0 && request.sampler.min_p < 1 &&
+          request.sampler.top_k >= 0);
   for (const auto& tool : request.chat.tools) Require(glint::ParseJson(tool, "tool").ok());
   for (const auto& text : request.stop) Require(!text.empty());
   for (const auto& [id, bias] : request.sampler.logit_bias) Require(id >= 0 && id < 100 && !std::isnan(bias));
