@@ -28,6 +28,54 @@ using engine::AppendTogether;
 using engine::BatchWork;
 using engine::MostBatchRows;
 
+// A backend that counts its passes, and whose shared passes fail if they are told to.
+class Counting final : public plan::Backend {
+ public:
+  explicit Counting(std::unique_ptr<plan::Backend> real) : real_(std::move(real)) {}
+  std::string_view name() const override { return real_->name(); }
+  std::span<const plan::Lever> levers() const override { return real_->levers(); }
+  uint64_t StateBytes(int64_t capacity, bool mtp) const override { return real_->StateBytes(capacity, mtp); }
+  Result<std::unique_ptr<plan::SequenceState>> NewState(int64_t capacity, bool mtp) override {
+    return real_->NewState(capacity, mtp);
+  }
+  Status Run(const plan::Plan& plan, const plan::Batch& batch, const plan::Observer& observer) override {
+    ++passes;
+    if (batch.segments.size() > 1) {
+      ++shared;
+      if (throws) throw std::bad_alloc();
+      if (!fail_shared.ok()) return fail_shared;
+    }
+    Status status = real_->Run(plan, batch, observer);
+    if (!status.ok()) ++failed;
+    return status;
+  }
+  Status RunTimed(const plan::Plan& plan, const plan::Batch& batch, std::span<plan::StepTime> times,
+                  double* whole) override {
+    return real_->RunTimed(plan, batch, times, whole);
+  }
+  Result<plan::Limits> MeasureLimits(const Progress& progress) override {
+    return real_->MeasureLimits(progress);
+  }
+  Result<std::unique_ptr<plan::Execution>> Begin(const plan::Plan& plan, const plan::Batch& batch) override {
+    return real_->Begin(plan, batch);
+  }
+  int passes = 0, shared = 0, failed = 0;
+  Status fail_shared;
+  bool throws = false;
+
+ private:
+  std::unique_ptr<plan::Backend> real_;
+};
+
+// Puts itself before the model's backend.
+Counting& CountPasses(const Model& model) {
+  auto& impl = *model.impl();
+  auto counting = std::make_unique<Counting>(std::move(impl.backend));
+  Counting& made = *counting;
+  impl.backend = std::move(counting);
+  return made;
+}
+
 constexpr size_t kMostTokens = 90;
 
 // Poisoned; variant 0 is canonical and alone, the others the default plan with as many threads.
@@ -45,6 +93,7 @@ const Model& Subject(int which, int variant) {
   auto& impl = *model->impl();
   impl.backend = cpu::MakeBackend(impl.data.hparams, impl.data.weights, options.threads,
                                   {.poison = true, .share_all = true});
+  CountPasses(*model);
   return models.emplace(std::pair(which, variant), std::move(*model)).first->second;
 }
 
@@ -84,6 +133,7 @@ class Case {
       if (testing::Test::HasFatalFailure()) return;
     }
     for (auto& s : all_) Compare(s);
+    EXPECT_EQ(static_cast<Counting&>(*model_.impl()->backend).failed, 0) << "a shared pass was repeated";
   }
 
  private:
@@ -228,6 +278,7 @@ Session NewSession(const Model& model, int64_t context, bool check = false) {
 // More rows than a pass takes: several passes; a work longer than a pass is its caller's to cut.
 TEST(Batch, PacksPassesAndRefusesWhatIsLonger) {
   const Model model = test::MustOpen(test::HfDirectory("micro"), {.device = "cpu", .threads = 2});
+  const Counting& counted = CountPasses(model);
   const auto most = static_cast<size_t>(MostBatchRows(model)),
              vocab = static_cast<size_t>(model.vocab_size());
   auto a = NewSession(model, 2000), b = NewSession(model, 2000), c = NewSession(model, 2000);
@@ -247,6 +298,11 @@ TEST(Batch, PacksPassesAndRefusesWhatIsLonger) {
   for (size_t i : {1, 3, 4, 5}) EXPECT_EQ(works[i].status.code(), Code::kBadInput) << i;
   EXPECT_EQ(b.position(), 0);
   EXPECT_EQ(c.position(), 7);
+  EXPECT_EQ(counted.passes, 2) << "one is full";
+  works = {{.session = &a, .tokens = some}, {.session = &b, .tokens = some}, {.session = &c, .tokens = some}};
+  AppendTogether(model, works);
+  EXPECT_EQ(counted.passes, 3);
+  EXPECT_EQ(counted.shared, 1);
   auto alone = NewSession(model, 2000);
   ASSERT_TRUE(alone.Append(longest, LogitRows::kLast, solo).ok());
   EXPECT_EQ(HashOf(solo), HashOf(std::span(rows).first(vocab)));
@@ -283,53 +339,18 @@ TEST(Batch, WrongWorksDoNotTouchTheOthers) {
 }
 
 // A pass that fails as a whole is tried again one by one.
-class FailsInCompany final : public plan::Backend {
- public:
-  FailsInCompany(std::unique_ptr<plan::Backend> real, Code code) : real_(std::move(real)), code_(code) {}
-  std::string_view name() const override { return real_->name(); }
-  std::span<const plan::Lever> levers() const override { return real_->levers(); }
-  uint64_t StateBytes(int64_t capacity, bool mtp) const override { return real_->StateBytes(capacity, mtp); }
-  Result<std::unique_ptr<plan::SequenceState>> NewState(int64_t capacity, bool mtp) override {
-    return real_->NewState(capacity, mtp);
-  }
-  Status Run(const plan::Plan& plan, const plan::Batch& batch, const plan::Observer& observer) override {
-    if (batch.segments.size() > 1) {
-      ++failures;
-      if (code_ == Code::kOk) throw std::bad_alloc();
-      return {code_, "on purpose"};
-    }
-    return real_->Run(plan, batch, observer);
-  }
-  Status RunTimed(const plan::Plan& plan, const plan::Batch& batch, std::span<plan::StepTime> times,
-                  double* whole) override {
-    return real_->RunTimed(plan, batch, times, whole);
-  }
-  Result<plan::Limits> MeasureLimits(const Progress& progress) override {
-    return real_->MeasureLimits(progress);
-  }
-  Result<std::unique_ptr<plan::Execution>> Begin(const plan::Plan& plan, const plan::Batch& batch) override {
-    return real_->Begin(plan, batch);
-  }
-  int failures = 0;
-
- private:
-  std::unique_ptr<plan::Backend> real_;
-  Code code_;  // kOk: throws
-};
-
 TEST(Batch, APassThatFailsAsAWhole) {
   for (const Code code : {Code::kNoRoom, Code::kInternal, Code::kDevice, Code::kOk}) {
     SCOPED_TRACE(static_cast<int>(code));
     const Model model = test::MustOpen(test::HfDirectory("micro"), {.device = "cpu", .threads = 1});
-    auto& impl = *model.impl();
-    auto failing = std::make_unique<FailsInCompany>(std::move(impl.backend), code);
-    FailsInCompany& backend = *failing;
-    impl.backend = std::move(failing);
+    Counting& backend = CountPasses(model);
+    backend.throws = code == Code::kOk;
+    backend.fail_shared = {code, "on purpose"};
     auto a = NewSession(model, 40), b = NewSession(model, 40);
     const auto inside = Ids(5), beyond = Ids(20);  // b leaves its first block
     std::vector<BatchWork> works{{.session = &a, .tokens = inside}, {.session = &b, .tokens = beyond}};
     AppendTogether(model, works);
-    EXPECT_EQ(backend.failures, 1);
+    EXPECT_EQ(backend.shared, 1);
     if (code == Code::kDevice) {
       for (const auto& w : works) EXPECT_EQ(w.status.code(), Code::kDevice);
       EXPECT_EQ(a.Append(inside, LogitRows::kNone, {}).code(), Code::kDevice);
