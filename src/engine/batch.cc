@@ -199,6 +199,8 @@ void Append(ModelImpl& model, std::span<BatchWork> works) {
 
 int64_t MostBatchRows(const Model& model) { return model.impl()->backend->prompt_rows(); }
 
+int64_t GridBlock(const Model& model) { return model.impl()->data.hparams.block; }
+
 void AppendTogether(const Model& model, std::span<BatchWork> works) {
   for (BatchWork& work : works) work.status = {Code::kInternal, "not reached"};
   try {

@@ -21,6 +21,8 @@ struct BatchWork {
 
 // Rows that a pass takes at most, all sessions together.
 int64_t MostBatchRows(const Model& model);
+// Positions of the grid: passes over prompts that end at a multiple of it do the least work. The bits don't depend on it.
+int64_t GridBlock(const Model& model);
 
 // Appends to all of them. Each session's bits are those it has alone (docs/design.md, promise 2), and each has a status of its own: what is
 // wrong with one (ids out of range, no room, a device that failed for it) leaves it as it was and does not touch the others. Works are taken in

@@ -16,9 +16,9 @@ namespace glint {
 namespace engine {
 namespace {
 
-// A plan is some 100 kB for the released model; decoding, verifying and the last chunk of a prompt are few
-// shapes.
-constexpr size_t kPlansKept = 16;
+// A plan is some 100 kB for the released model. Decoding, verifying and the last chunk of a prompt are few shapes; a server's passes
+// have as many rows as it has users, and more.
+constexpr size_t kPlansKept = 64;
 
 constexpr int kMostThreads = 1024;
 
