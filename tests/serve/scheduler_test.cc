@@ -446,6 +446,77 @@ TEST(Scheduler, PromptsGoOnBesideDecodesInPieces) {
   EXPECT_EQ(decodes.ids, Solo(Micro(), Ids(5, 1), greedy, 200));
 }
 
+// A backend that says at will that it has no memory.
+class Crowded final : public plan::Backend {
+ public:
+  explicit Crowded(std::unique_ptr<plan::Backend> real) : real_(std::move(real)) {}
+  std::string_view name() const override { return real_->name(); }
+  std::span<const plan::Lever> levers() const override { return real_->levers(); }
+  MemoryRoom Room() const override {
+    ++asked;
+    return full ? MemoryRoom{0, "the test"} : real_->Room();
+  }
+  uint64_t StateBytes(int64_t capacity, bool mtp) const override { return real_->StateBytes(capacity, mtp); }
+  Result<std::unique_ptr<plan::SequenceState>> NewState(int64_t capacity, bool mtp) override {
+    return real_->NewState(capacity, mtp);
+  }
+  Status Run(const plan::Plan& plan, const plan::Batch& batch, const plan::Observer& observer) override {
+    return real_->Run(plan, batch, observer);
+  }
+  Status RunTimed(const plan::Plan& plan, const plan::Batch& batch, std::span<plan::StepTime> times,
+                  double* whole) override {
+    return real_->RunTimed(plan, batch, times, whole);
+  }
+  Result<plan::Limits> MeasureLimits(const Progress& progress) override {
+    return real_->MeasureLimits(progress);
+  }
+  Result<std::unique_ptr<plan::Execution>> Begin(const plan::Plan& plan, const plan::Batch& batch) override {
+    return real_->Begin(plan, batch);
+  }
+  std::atomic<bool> full = false;
+  mutable std::atomic<int> asked = 0;
+
+ private:
+  std::unique_ptr<plan::Backend> real_;
+};
+
+TEST(Scheduler, WhatFindsNoRoomWaitsForAnotherToEnd) {
+  const Model model = test::MustOpen(test::HfDirectory("micro"), {.device = "cpu", .threads = 1});
+  auto crowded = std::make_unique<Crowded>(std::move(model.impl()->backend));
+  Crowded& backend = *crowded;
+  model.impl()->backend = std::move(crowded);
+  auto scheduler = Make(model, {.context = 100});
+  const SamplerOptions greedy{.temperature = 0};
+  Answer first, second, third, nobody;
+  Gate gate;
+  first.also = [&] { return gate(); };
+  first.Submit(*scheduler, {.prompt = Ids(5, 1), .max_tokens = 10, .sampling = greedy});
+  gate.reached.get_future().wait();
+  backend.full = true;
+  backend.asked = 0;
+  second.Submit(*scheduler, {.prompt = Ids(5, 2), .max_tokens = 10, .sampling = greedy});
+  third.Submit(*scheduler, {.prompt = Ids(5, 3), .max_tokens = 10, .sampling = greedy});
+  first.also = [&] {
+    if (first.ids.size() == 10) {
+      EXPECT_EQ(backend.asked, 1) << "nothing has changed since";
+      EXPECT_EQ(scheduler->stats().waiting, 2u);
+      EXPECT_TRUE(second.ids.empty());
+      backend.full = false;
+    }
+    return true;
+  };
+  gate.open.set_value();
+  EXPECT_EQ(first.Result().end, JobEnd::kLength);
+  EXPECT_EQ(second.Result().end, JobEnd::kLength);
+  EXPECT_EQ(third.Result().end, JobEnd::kLength);
+  EXPECT_EQ(second.ids, Solo(Micro(), Ids(5, 2), greedy, 10));
+  backend.full = true;
+  nobody.Submit(*scheduler, {.prompt = Ids(5, 4), .max_tokens = 10, .sampling = greedy});
+  const JobResult result = nobody.Result();
+  EXPECT_EQ(result.end, JobEnd::kFailed) << "nobody is there to wait for";
+  EXPECT_EQ(result.status.code(), Code::kNoRoom);
+}
+
 TEST(Scheduler, GoesOnFromTheSessionOfAnEarlierJob) {
   auto scheduler = Make(Micro(), {.context = 300});
   const SamplerOptions sampling{.temperature = 0.8f, .seed = 5};
