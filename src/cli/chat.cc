@@ -187,6 +187,9 @@ bool Chat::Ours(const std::string& path) const {
 // Another conversation's file is not lost to a slip of the name.
 Status Chat::SaveOnCommand(const std::string& path, bool replace) {
   std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return {Code::kBadInput, fmt::format("{} is a directory; /save takes the name of a file", path)};
+  }
   if (!replace && !Ours(path) && std::filesystem::exists(path, error)) {
     return {Code::kBadInput, fmt::format("{} exists; /save! {} replaces it", path, path)};
   }

@@ -47,6 +47,8 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
   };
 
   const int64_t before = session.position();
+  const char* const suspects =
+      before > 0 ? "weights, or the sequence that it goes on from, are" : "weights are";
   double start = Now();
   {
     ProgressBar bar("reading the prompt", Unit::kTokens);
@@ -74,18 +76,16 @@ Result<Generation> Generate(Session& session, Sampler& sampler, int64_t vocab_si
     if (argmax && best < 0) {
       return Status(
           Code::kBadFile,
-          fmt::format("{}: every logit after {} tokens is NaN or -infinity, wanted numbers; weights "
-                      "are damaged",
-                      options.source, session.position()));
+          fmt::format("{}: every logit after {} tokens is NaN or -infinity, wanted numbers; {} damaged",
+                      options.source, session.position(), suspects));
     }
     const auto id = argmax ? Result<int32_t>(best) : sampler.Sample(logits);
     if (!id.ok()) {
       // Damage that no check of the file can see, such as a type of fewer bytes than the data has.
       if (std::all_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-        return Status(
-            Code::kBadFile,
-            fmt::format("{}: every logit after {} tokens is NaN, wanted numbers; weights are damaged",
-                        options.source, session.position()));
+        return Status(Code::kBadFile,
+                      fmt::format("{}: every logit after {} tokens is NaN, wanted numbers; {} damaged",
+                                  options.source, session.position(), suspects));
       }
       return id.status();
     }

@@ -182,6 +182,12 @@ TEST(SessionOption, NoConversationIsLostToASlip) {
   EXPECT_EQ(refused.code, 1);
   EXPECT_TRUE(Has(refused.err, "exists; /save! ")) << refused.err;
   EXPECT_EQ(folder.Read("other"), kept);
+  for (const char* save : {"/save ", "/save! "}) {
+    const auto directory = RunGlint(plain, {.input = save + folder.Path("") + "\n"});
+    EXPECT_EQ(directory.code, 1);
+    EXPECT_TRUE(Has(directory.err, "is a directory")) << directory.err;
+    EXPECT_FALSE(Has(directory.err, "exists")) << directory.err;
+  }
   // Loading another conversation keeps that of --session, and does not end up in its file.
   std::vector<std::string> sessions = plain;
   sessions.insert(sessions.end(), {"--session", own});
