@@ -10,6 +10,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/json_pointer.h"
 #include "base/printable.h"
 #include "grammar/formats.h"
 #include "grammar/numbers.h"
@@ -46,35 +47,6 @@ const std::set<std::string_view>& Annotations() {
       "title",      "description", "default",   "examples",        "example",
       "deprecated", "readOnly",    "writeOnly", "contentEncoding", "contentMediaType"};
   return kNames;
-}
-
-std::string Escaped(std::string_view key) {  // RFC 6901
-  std::string out;
-  for (const char c : key) {
-    if (c == '~')
-      out += "~0";
-    else if (c == '/')
-      out += "~1";
-    else
-      out += c;
-  }
-  return out;
-}
-
-bool FindPointer(const Json& at, const Json* wanted, std::string& path) {
-  if (&at == wanted) return true;
-  const size_t length = path.size();
-  for (const auto& member : at.members()) {
-    path += "/" + Escaped(member.key);
-    if (FindPointer(member.value, wanted, path)) return true;
-    path.resize(length);
-  }
-  for (size_t i = 0; i < at.items().size(); ++i) {
-    path += fmt::format("/{}", i);
-    if (FindPointer(at.items()[i], wanted, path)) return true;
-    path.resize(length);
-  }
-  return false;
 }
 
 bool IsWhole(const Json& value) {
@@ -152,8 +124,7 @@ class Reader {
 
  private:
   Status At(const Json* where, Code code, std::string_view why) const {
-    std::string path;
-    FindPointer(root_, where, path);
+    const std::string path = PointerTo(root_, *where);
     return {code,
             fmt::format("{}: {}: {}", named_, Printable(path.empty() ? "the schema itself" : path), why)};
   }
@@ -204,35 +175,8 @@ class Reader {
            fmt::format("{} is no reference inside this schema (#, or #/ and a JSON pointer)", Quoted(*text)));
       return nullptr;
     }
-    const Json* at = &root_;
-    for (std::string_view rest = std::string_view(*text).substr(1); !rest.empty();) {
-      rest.remove_prefix(1);
-      const std::string_view raw = rest.substr(0, rest.find('/'));
-      rest.remove_prefix(raw.size());
-      std::string key;
-      for (size_t i = 0; i < raw.size(); ++i) {
-        const auto hex = [&](size_t k) {
-          return k < raw.size() && std::isxdigit(static_cast<unsigned char>(raw[k]));
-        };
-        if (raw[i] == '~' && i + 1 < raw.size() && (raw[i + 1] == '0' || raw[i + 1] == '1')) {
-          key += raw[++i] == '0' ? '~' : '/';
-        } else if (raw[i] == '%' && hex(i + 1) && hex(i + 2)) {
-          key += static_cast<char>(std::stoi(std::string(raw.substr(i + 1, 2)), nullptr, 16));
-          i += 2;
-        } else {
-          key += raw[i];
-        }
-      }
-      size_t index = 0;
-      const Json* next = at->Find(key);
-      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
-      if (at->kind() == Json::Kind::kArray && error == std::errc() && end == key.data() + key.size() &&
-          index < at->items().size()) {
-        next = &at->items()[index];
-      }
-      if (next == nullptr) return Bad(ref, fmt::format("{} is not there", Quoted(*text))), nullptr;
-      at = next;
-    }
+    const Json* at = FindReference(root_, *text);
+    if (at == nullptr) Bad(ref, fmt::format("{} is not there", Quoted(*text)));
     return at;
   }
 

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
+#include "base/json_pointer.h"
 #include "text/python_json.h"
 
 namespace glint::text {
@@ -23,43 +23,6 @@ using json_kind::kObject;
 using json_kind::kString;
 
 constexpr int kDepth = 32, kSteps = 1000;  // of the walk through a schema
-
-bool AllDigits(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-// A JSON pointer's name of a member: ~1 is a slash, ~0 a tilde.
-std::string Unescape(std::string_view name) {
-  std::string out;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const bool escaped = name[i] == '~' && i + 1 < name.size() && (name[i + 1] == '0' || name[i + 1] == '1');
-    out += !escaped ? name[i] : name[i + 1] == '0' ? '~' : '/';
-    i += escaped ? 1 : 0;
-  }
-  return out;
-}
-
-// "#/$defs/name" in `root`; null if it points nowhere, or out of the document.
-const Json* Resolve(std::string_view reference, const Json& root) {
-  if (!reference.starts_with('#')) return nullptr;
-  reference.remove_prefix(1);
-  const Json* at = &root;
-  while (at != nullptr && reference.starts_with('/')) {
-    reference.remove_prefix(1);
-    const std::string_view name = reference.substr(0, reference.find('/'));
-    reference.remove_prefix(name.size());
-    if (at->kind() != Json::Kind::kArray) {
-      at = at->Find(Unescape(name));
-      continue;
-    }
-    size_t index = 0;
-    const bool in_range = AllDigits(name) &&
-                          std::from_chars(name.data(), name.data() + name.size(), index).ec == std::errc() &&
-                          index < at->items().size();
-    at = in_range ? &at->items()[index] : nullptr;
-  }
-  return reference.empty() ? at : nullptr;
-}
 
 JsonKinds KindOfName(std::string_view name) {
   if (name == "null") return kNull;
@@ -120,7 +83,7 @@ class SchemaReader {
         for (const Json& item : value.items()) also(Read(item, depth + 1));
       } else if (member.key == "$ref") {
         const auto* reference = std::get_if<std::string>(&value.data());
-        const Json* target = reference != nullptr ? Resolve(*reference, root_) : nullptr;
+        const Json* target = reference != nullptr ? FindReference(root_, *reference) : nullptr;
         if (target != nullptr) also(Read(*target, depth + 1));
       } else if (member.key == "nullable") {
         const auto* flag = std::get_if<bool>(&value.data());
@@ -154,7 +117,7 @@ const Json* FindProperty(const Json& schema, const Json& root, std::string_view 
     if (found != nullptr) break;
     if (member.key == "$ref") {
       const auto* reference = std::get_if<std::string>(&member.value.data());
-      const Json* target = reference != nullptr ? Resolve(*reference, root) : nullptr;
+      const Json* target = reference != nullptr ? FindReference(root, *reference) : nullptr;
       if (target != nullptr) found = FindProperty(*target, root, name, depth + 1, steps);
     } else if (member.key == "allOf" || member.key == "anyOf" || member.key == "oneOf") {
       for (const Json& item : member.value.items()) {

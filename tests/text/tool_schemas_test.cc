@@ -54,6 +54,7 @@ TEST(ToolSchemas, KindsOfSchemas) {
       {R"({"allOf": [{"type": "string"}, {"type": "null"}]})", kAny},  // contradicts itself
       {R"({"$ref": "#/$defs/s"})", kString},
       {R"({"$ref": "#/$defs/a~1b~0"})", kInteger},
+      {R"({"$ref": "#/%24defs/a%7e1b~0"})", kInteger},
       {R"({"$ref": "#/$defs/all/1"})", kArray},
       {R"({"$ref": "#/$defs/all/2"})", kAny},
       {R"({"$ref": "#/$defs/all/-"})", kAny},
