@@ -22,6 +22,7 @@ constexpr int kFailed = 1, kUsage = 2;
 constexpr Subcommand kSubcommands[] = {
     {"run", "Continue a text, or answer one question", DeclareRun},
     {"chat", "Talk with the model", DeclareChat},
+    {"serve", "Answer requests over HTTP: the OpenAI and Anthropic APIs", DeclareServe},
     {"convert", "Make a GGUF file from a Hugging Face checkpoint", DeclareConvert},
     {"quantize", "Make a file of other weight types of a GGUF file", DeclareQuantize},
     {"merge", "Make one GGUF file of a split set", DeclareMerge},

@@ -129,11 +129,15 @@ void ModelChoice::CpuOnly(Options& options) {
   });
 }
 
-Result<Model> ModelChoice::Open(bool mtp_if_any, bool notes) const {
+Result<Model> ModelChoice::Open(bool mtp_if_any, bool notes,
+                                const std::function<void(uint64_t, uint64_t)>& also) const {
   ProgressBar bar(synthetic ? "making weights" : "loading", Unit::kBytes);
   ModelOptions options = Settings();
   options.mtp_if_any = mtp_if_any;
-  options.progress = bar.Callback();
+  options.progress = [&also, show = bar.Callback()](uint64_t done, uint64_t total) {
+    if (also) also(done, total);
+    return show(done, total);
+  };
   const auto where = synthetic ? Result<std::string>(*synthetic) : Path();
   if (!where.ok()) return where.status();
   auto model = synthetic ? Model::Synthetic(*where, options) : Model::Open(*where, options);

@@ -1,5 +1,7 @@
 // The options that every command with a model shares, and the opening of that model.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,8 +30,9 @@ struct ModelChoice {
   // Of commands that have no use for a GPU: to ask for one is a wrong command line.
   void CpuOnly(Options& options);
   // With a progress bar. Errors begin with the path. mtp_if_any: with the MTP block, if the model has one. notes: what is worth knowing
-  // of the model goes to stderr.
-  Result<Model> Open(bool mtp_if_any = false, bool notes = true) const;
+  // of the model goes to stderr. `also` is told of the progress too.
+  Result<Model> Open(bool mtp_if_any = false, bool notes = true,
+                     const std::function<void(uint64_t done, uint64_t total)>& also = {}) const;
 };
 
 // Names in $GLINT_WITH and $GLINT_WITHOUT that no lever has: as wrong as in the options that these stand for.

@@ -20,6 +20,7 @@ struct Subcommand {
 
 Work DeclareRun(Options& options);
 Work DeclareChat(Options& options);
+Work DeclareServe(Options& options);
 Work DeclareConvert(Options& options);
 Work DeclareQuantize(Options& options);
 Work DeclareMerge(Options& options);

@@ -38,6 +38,7 @@ void ExpectUsage(const Words& arguments, const std::string& message, const testi
 const std::map<std::string, Words> kBeside{
     {"run", {"--chat"}},
     {"chat", {}},
+    {"serve", {"-m", "/no/such/model.gguf", "--port", "0"}},
     {"convert", {"no-dir", "out.gguf"}},
     {"quantize", {"in.gguf", "out.gguf"}},
     {"merge", {"in.gguf", "out.gguf"}},
@@ -94,6 +95,9 @@ const std::map<std::string, Words> kWrong{
     {"BASE", {""}},
     {"OUT.gguf", {"", "folder/", ".."}},
     {"NAME", {""}},
+    {"KEY", {""}},
+    {"ORIGIN", {""}},
+    {"MS", {"5x", "0", "-1", "nan", "inf", ""}},
 };
 
 // Any value is as good as another until something is looked up by it.

@@ -12,9 +12,9 @@ namespace {
 
 using testing::RunGlint;
 
-const std::vector<std::string> kCommands{"run",    "chat",  "convert",    "inspect", "tokenize", "detokenize",
-                                         "logits", "plan",  "bench",      "verify",  "profile",  "quantize",
-                                         "merge",  "split", "perplexity", "imatrix", "compare"};
+const std::vector<std::string> kCommands{"run",        "chat",   "serve", "convert",    "inspect", "tokenize",
+                                         "detokenize", "logits", "plan",  "bench",      "verify",  "profile",
+                                         "quantize",   "merge",  "split", "perplexity", "imatrix", "compare"};
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -205,6 +205,11 @@ TEST_P(HelpOf, TheExamplesWork) {
     if (!example.starts_with("  ") || example.starts_with("  python3")) continue;  // that one needs numpy
     const bool measures = command == "bench" || command == "profile";
     if (test::kAnySanitizer && measures && !Has(example, "--synthetic")) example += " --synthetic tiny";
+    // It serves until it is told to end; a port of its own keeps it out of the way of others on this machine.
+    if (command == "serve")
+      example +=
+          " --port 0 >said.txt & until grep -q listening said.txt || ! kill -0 $!; do sleep 0.05; done; "
+          "kill -TERM $!; wait $!";
     SCOPED_TRACE(example);
     const std::string model =
         command == "convert" ? "rm -f model.gguf" : "cp -f '" + testing::StoriesModel() + "' model.gguf";

@@ -1,0 +1,189 @@
+// glint serve: the model behind HTTP.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/sampling_options.h"
+#include "cli/subcommand.h"
+#include "cli/terminal.h"
+#include "serve/endpoints.h"
+#include "serve/http.h"
+#include "serve/service.h"
+
+namespace glint::cli {
+namespace {
+
+constexpr int64_t kContext = 32768;  // without --ctx, within what the model was made for
+
+struct ServeOptions {
+  ModelChoice model;
+  std::optional<std::string> host, key_file, certificate, key, cors;
+  std::vector<std::string> keys, aliases;
+  std::optional<int64_t> port, context, sessions, queue, stall_ms;
+  std::optional<double> timeout_s, drain_s, keepalive_s;
+};
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+// One key a line; empty lines and what follows a '#' at a line's beginning are nothing.
+Result<std::vector<std::string>> ReadKeys(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Status(Code::kIo, fmt::format("--api-key-file: {} can't be read", path));
+  std::vector<std::string> keys;
+  for (std::string line; std::getline(in, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty() && line[0] != '#') keys.push_back(line);
+  }
+  if (keys.empty()) return Status(Code::kBadFile, fmt::format("--api-key-file: {} holds no key", path));
+  return keys;
+}
+
+Result<serve::HttpOptions> HttpSettings(const ServeOptions& o) {
+  serve::HttpOptions http;
+  http.host = o.host.value_or("127.0.0.1");
+  http.port = static_cast<uint16_t>(o.port.value_or(8080));
+  http.tls_certificate = o.certificate.value_or("");
+  http.tls_key = o.key.value_or("");
+  http.api_keys = o.keys;
+  if (o.key_file) {
+    const auto keys = ReadKeys(*o.key_file);
+    if (!keys.ok()) return keys.status();
+    http.api_keys.insert(http.api_keys.end(), keys->begin(), keys->end());
+  }
+  if (const char* key = std::getenv("GLINT_API_KEY"); key != nullptr && *key != '\0')
+    http.api_keys.emplace_back(key);
+  // Reading a long conversation takes a thread's time; others go on beside it.
+  http.handler_threads = 4;
+  return http;
+}
+
+Result<serve::ServiceOptions> ServiceSettings(const ServeOptions& o, const Model& model) {
+  serve::ServiceOptions service;
+  service.scheduler.context =
+      o.context.value_or(model.context_length() > 0 ? std::min(kContext, model.context_length()) : kContext);
+  if (o.sessions) service.scheduler.sessions = static_cast<int>(*o.sessions);
+  if (o.queue) service.scheduler.queue = static_cast<int>(*o.queue);
+  if (o.stall_ms) service.scheduler.stall = std::chrono::milliseconds(*o.stall_ms);
+  service.aliases = o.aliases;
+  if (o.timeout_s) service.timeout = Milliseconds(*o.timeout_s);
+  if (o.keepalive_s) service.keepalive = Milliseconds(*o.keepalive_s);
+  const auto sampling = SamplingChoice().Resolve(model);
+  if (!sampling.ok()) return sampling.status();
+  service.sampler = *sampling;
+  return service;
+}
+
+Result<int> Serve(const ServeOptions& o) {
+  const auto settings = HttpSettings(o);
+  if (!settings.ok()) return settings.status();
+  serve::Endpoints endpoints({.cors_origin = o.cors.value_or("")});
+  auto created = serve::HttpServer::Create(*settings);
+  if (!created.ok()) return created.status();
+  // Declared after what it calls: it ends first.
+  const std::unique_ptr<serve::HttpServer> server = *std::move(created);
+  server->Serve([&endpoints](const serve::HttpRequest& request, std::shared_ptr<serve::Reply> reply) {
+    endpoints.Handle(request, std::move(reply));
+  });
+
+  const auto model = o.model.Open(
+      false, true, [&endpoints](uint64_t done, uint64_t total) { endpoints.SetLoading(done, total); });
+  if (!model.ok()) return model.status();
+  auto options = ServiceSettings(o, *model);
+  if (!options.ok()) return options.status();
+  auto made = serve::Service::Create(*model, *options);
+  if (!made.ok()) return made.status();
+  const std::shared_ptr<serve::Service> service = *std::move(made);
+  endpoints.SetService(service);
+  const Status said = Print(fmt::format("listening on {} (model {}, context {}, {} sessions)\n",
+                                        server->url(), TerminalText(service->model_id()),
+                                        options->scheduler.context, options->scheduler.sessions));
+  if (!said.ok() && !said.message().empty()) return said;
+
+  WaitReadable(-1);  // until a signal comes; a second one ends the process at once
+  const auto limit = Milliseconds(o.drain_s.value_or(30));
+  const auto until = serve::Clock::now() + limit;
+  const uint64_t left = service->stats().running + service->stats().waiting;
+  if (left > 0)
+    PrintError(fmt::format("glint serve: ending; {} answers under way have {} s\n", left,
+                           static_cast<double>(limit.count()) / 1e3));
+  endpoints.SetService(nullptr);
+  const bool whole = server->Drain(limit);
+  service->Drain(until);
+  if (!whole) PrintError("glint serve: answers were cut off\n");
+  return 0;
+}
+
+}  // namespace
+
+Work DeclareServe(Options& options) {
+  auto o = std::make_shared<ServeOptions>();
+  options.Group("Server");
+  options.Value("--host", "NAME", &o->host,
+                "Address to listen on; without it 127.0.0.1, which this machine alone can reach. 0.0.0.0 is "
+                "every address: set a key then");
+  options.Value("--port", "N", &o->port, 0, 65535, "Port; without it 8080. 0 takes any free one");
+  options.List("--api-key", "KEY", &o->keys,
+               "Requests but those to /health must bring it, as 'Authorization: Bearer KEY' or 'x-api-key: "
+               "KEY'; may be "
+               "repeated. $GLINT_API_KEY is one too, and does not show in the list of processes");
+  options.files().Reads(&o->key_file);
+  options.Value("--api-key-file", "FILE", &o->key_file, "Keys, one a line");
+  options.files().Reads(&o->certificate);
+  options.Value("--tls-cert", "FILE", &o->certificate, "Certificate chain (PEM): the port speaks TLS alone");
+  options.files().Reads(&o->key);
+  options.Value("--tls-key", "FILE", &o->key, "Its private key (PEM)");
+  options.Value(
+      "--cors-origin", "ORIGIN", &o->cors,
+      "Web pages of this origin may send requests, '*' for all; without it none but the server's own");
+  options.Value("--drain", "S", &o->drain_s, 0, 86400,
+                "Seconds that answers under way have after SIGTERM or Ctrl-C; without it 30");
+  options.Group("Requests");
+  options.List("--alias", "NAME", &o->aliases,
+               "Another name that requests may call the model by; may be repeated");
+  options.Value("--ctx", "N", &o->context, 2, INT32_MAX,
+                "Tokens that a prompt and its answer have room for; without it 32768, within what the model "
+                "was made for");
+  options.Value("--sessions", "N", &o->sessions, 1, 4096, "Answers that are made at once; without it 16");
+  options.Value("--queue", "N", &o->queue, 1, INT32_MAX,
+                "Answers that wait for their turn at most; without it 256. Beyond, requests get 429");
+  options.Value(
+      "--timeout", "S", &o->timeout_s, 0.001, 1e9,
+      "Seconds that a request may take, its time in the queue included; without it as long as it takes");
+  options.Value("--keepalive", "S", &o->keepalive_s, 0.001, 86400,
+                "Seconds of silence after which a stream says that it lives; without it 2");
+  options.Value("--stall", "MS", &o->stall_ms, 1, INT32_MAX,
+                "Milliseconds that those who get answers wait for others' prompts at a time; without it 250");
+  o->model.DeclareSource(options);
+  o->model.DeclareLevers(options);
+  options.Notes(
+      "Speaks the OpenAI API (/v1/chat/completions, /v1/completions, /v1/models) and the Anthropic API "
+      "(/v1/messages, "
+      "/v1/messages/count_tokens); /health says 503 until the model is loaded. One line on stdout says when "
+      "requests "
+      "are answered. SIGTERM and Ctrl-C let answers under way end; a second signal does not.");
+  options.Examples({"glint serve", "glint serve -m model.gguf --alias glm --ctx 2048 --sessions 4"});
+  options.Check([o]() -> Status {
+    if (o->certificate.has_value() != o->key.has_value())
+      return {Code::kBadInput, "--tls-cert and --tls-key belong together"};
+    const auto empty = [](const std::vector<std::string>& words) {
+      return std::find(words.begin(), words.end(), "") != words.end();
+    };
+    if (empty(o->keys)) return {Code::kBadInput, "--api-key: the key is empty"};
+    if (empty(o->aliases)) return {Code::kBadInput, "--alias: the name is empty"};
+    if (o->host == "") return {Code::kBadInput, "--host: the name is empty"};
+    if (o->cors == "") return {Code::kBadInput, "--cors-origin: the origin is empty"};
+    return {};
+  });
+  return [o] { return Serve(*o); };
+}
+
+}  // namespace glint::cli

@@ -1,0 +1,271 @@
+#include "serve/endpoints.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include "serve/anthropic_messages.h"
+#include "serve/api_error.h"
+#include "serve/json_out.h"
+#include "serve/openai_chat.h"
+#include "serve/openai_completions.h"
+
+namespace glint::serve {
+namespace {
+
+// Adds headers to whatever answer is given.
+class WithHeaders final : public Reply {
+ public:
+  WithHeaders(std::shared_ptr<Reply> reply, HttpHeaders headers)
+      : reply_(std::move(reply)), headers_(std::move(headers)) {}
+  void Send(int status, HttpHeaders headers, std::string body) override {
+    reply_->Send(status, All(std::move(headers)), std::move(body));
+  }
+  bool Start(int status, HttpHeaders headers) override {
+    return reply_->Start(status, All(std::move(headers)));
+  }
+  bool Write(std::string_view piece) override { return reply_->Write(piece); }
+  void Finish() override { reply_->Finish(); }
+  size_t Backlog() const override { return reply_->Backlog(); }
+  bool Gone() const override { return reply_->Gone(); }
+  void OnGone(std::function<void()> callback) override { reply_->OnGone(std::move(callback)); }
+
+ private:
+  HttpHeaders All(HttpHeaders headers) const {
+    headers.insert(headers.end(), headers_.begin(), headers_.end());
+    return headers;
+  }
+  const std::shared_ptr<Reply> reply_;
+  const HttpHeaders headers_;
+};
+
+std::vector<std::string_view> Segments(std::string_view path) {
+  std::vector<std::string_view> segments;
+  for (size_t at = 1; at <= path.size();) {
+    const size_t end = std::min(path.find('/', at), path.size());
+    segments.push_back(path.substr(at, end - at));
+    at = end + 1;
+  }
+  return segments;
+}
+
+bool Matches(std::string_view pattern, std::string_view path, std::vector<std::string>& parts) {
+  const auto wanted = Segments(pattern), given = Segments(path);
+  parts.clear();
+  if (wanted.size() != given.size()) return false;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == "{}") {
+      parts.emplace_back(given[i]);
+    } else if (wanted[i] != given[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// One of the APIs: how its requests are read and its responses written.
+struct Api {
+  Parsed<GenerationRequest> (*parse)(std::string_view body, const RequestLimits& limits);
+  std::unique_ptr<ResponseWriter> (*writer)(const GenerationRequest& request, ResponseNames names);
+};
+
+void Generate(const Api& api, const Call& call) {
+  Service& service = *call.service;
+  Parsed<GenerationRequest> parsed = api.parse(call.request.body, service.limits());
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return SendError(*call.reply, call.form, *error);
+  Work work;
+  work.request = std::get<GenerationRequest>(std::move(parsed));
+  if (!service.Serves(work.request.model))
+    return SendError(*call.reply, call.form, UnknownModel(work.request.model));
+  work.form = call.form;
+  work.endpoint = call.request.path;
+  work.client = ClientOf(call.request);
+  work.names = service.NewNames(work.request.model);
+  work.writer = api.writer(work.request, work.names);
+  work.reply = call.reply;
+  const Parsed<uint64_t> taken = service.Run(std::move(work));
+  if (const auto* error = std::get_if<ApiError>(&taken)) SendError(*call.reply, call.form, *error);
+}
+
+void CountTokens(const Call& call) {
+  const Parsed<GenerationRequest> parsed =
+      ParseAnthropicCountTokens(call.request.body, call.service->limits());
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return SendError(*call.reply, call.form, *error);
+  const auto& request = std::get<GenerationRequest>(parsed);
+  if (!call.service->Serves(request.model))
+    return SendError(*call.reply, call.form, UnknownModel(request.model));
+  const auto prompts = call.service->Prompts(request);
+  if (const auto* error = std::get_if<ApiError>(&prompts)) return SendError(*call.reply, call.form, *error);
+  uint64_t tokens = 0;
+  for (const auto& prompt : std::get<0>(prompts)) tokens += prompt.size();
+  SendJson(*call.reply, AnthropicCountTokensBody(tokens));
+}
+
+// "2026-11-30T22:00:00Z"
+std::string Rfc3339(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
+}
+
+// As both APIs describe a model; each client skips what it does not know.
+void WriteModel(const Service& service, std::string_view id, ApiForm form, JsonOut& out) {
+  out.Begin('{').String("id", id);
+  if (form == ApiForm::kAnthropic) {
+    out.String("type", "model").String("display_name", id).String("created_at", Rfc3339(service.created()));
+  } else {
+    out.String("object", "model").Integer("created", service.created()).String("owned_by", "glint");
+  }
+  // A name of vLLM's, which clients look for to know how much fits.
+  out.Integer("max_model_len", service.options().scheduler.context).End('}');
+}
+
+void ListModels(const Call& call) {
+  std::vector<std::string> ids{call.service->model_id()};
+  for (const std::string& alias : call.service->options().aliases) ids.push_back(alias);
+  JsonOut out;
+  out.Begin('{');
+  if (call.form == ApiForm::kOpenAi) out.String("object", "list");
+  out.Key("data").Begin('[');
+  for (const std::string& id : ids) WriteModel(*call.service, id, call.form, out);
+  out.End(']');
+  if (call.form == ApiForm::kAnthropic)
+    out.Key("has_more").Bool(false).String("first_id", ids.front()).String("last_id", ids.back());
+  SendJson(*call.reply, out.End('}').Take());
+}
+
+void ShowModel(const Call& call) {
+  const std::string& id = call.parts.at(0);
+  if (!call.service->Serves(id)) return SendError(*call.reply, call.form, UnknownModel(id));
+  JsonOut out;
+  WriteModel(*call.service, id, call.form, out);
+  SendJson(*call.reply, out.Take());
+}
+
+}  // namespace
+
+ApiForm FormOf(const HttpRequest& request) {
+  const bool anthropic = request.path == "/v1/messages" || request.path.starts_with("/v1/messages/") ||
+                         request.HasHeader("anthropic-version");
+  return anthropic ? ApiForm::kAnthropic : ApiForm::kOpenAi;
+}
+
+void SendJson(Reply& reply, std::string body, int status) {
+  reply.Send(status, {{"Content-Type", "application/json"}}, std::move(body));
+}
+
+void SendError(Reply& reply, ApiForm form, const ApiError& error) {
+  HttpHeaders headers{{"Content-Type", "application/json"}};
+  if (error.retry_after_s > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
+  reply.Send(error.status, std::move(headers),
+             form == ApiForm::kAnthropic ? AnthropicErrorBody(error) : OpenAiErrorBody(error));
+}
+
+std::string ClientOf(const HttpRequest& request) {
+  const std::string_view key =
+      request.HasHeader("authorization") ? request.Header("authorization") : request.Header("x-api-key");
+  const std::string address = request.peer.substr(0, request.peer.rfind(':'));
+  return fmt::format("{} {}", address, key);
+}
+
+Endpoints::Endpoints(EndpointOptions options) : options_(std::move(options)) { AddOwnRoutes(); }
+
+void Endpoints::Add(Route route) { routes_.push_back(std::move(route)); }
+
+void Endpoints::AddOwnRoutes() {
+  const auto add_api = [this](std::string path, Api api) {
+    Add({"POST", std::move(path), true, [api](const Call& call) { Generate(api, call); }});
+  };
+  Add({"GET", "/health", false, [this](const Call& call) { Health(call); }});
+  add_api("/v1/chat/completions", {ParseOpenAiChat, MakeOpenAiChatWriter});
+  add_api("/v1/completions", {ParseOpenAiCompletion, MakeOpenAiCompletionWriter});
+  add_api("/v1/messages", {ParseAnthropicMessages, MakeAnthropicMessagesWriter});
+  Add({"POST", "/v1/messages/count_tokens", true, CountTokens});
+  Add({"GET", "/v1/models", true, ListModels});
+  Add({"GET", "/v1/models/{}", true, ShowModel});
+}
+
+std::shared_ptr<Service> Endpoints::service() const {
+  const std::lock_guard lock(mutex_);
+  return service_;
+}
+
+void Endpoints::SetLoading(uint64_t done, uint64_t total) { loaded_ = done, to_load_ = total; }
+
+void Endpoints::SetService(std::shared_ptr<Service> service) {
+  const std::lock_guard lock(mutex_);
+  ending_ = service == nullptr;
+  service_ = std::move(service);
+}
+
+void Endpoints::Health(const Call& call) const {
+  bool ending = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ending = ending_;
+  }
+  const bool ready = call.service != nullptr;
+  JsonOut out;
+  out.Begin('{').String("status", ready ? "ok" : ending ? "ending" : "loading");
+  if (ready) {
+    const SchedulerStats stats = call.service->stats();
+    out.String("model", call.service->model_id());
+    out.Integer("running", stats.running).Integer("waiting", stats.waiting);
+  } else if (!ending) {
+    out.Key("progress").Begin('{').Integer("done", loaded_.load()).Integer("total", to_load_.load()).End('}');
+  }
+  SendJson(*call.reply, out.End('}').Take(), ready ? 200 : 503);
+}
+
+void Endpoints::Handle(const HttpRequest& request, std::shared_ptr<Reply> reply) const {
+  const ApiForm form = FormOf(request);
+  if (!options_.cors_origin.empty()) {
+    reply = std::make_shared<WithHeaders>(std::move(reply),
+                                          HttpHeaders{{"Access-Control-Allow-Origin", options_.cors_origin},
+                                                      {"Access-Control-Expose-Headers", "*"},
+                                                      {"Vary", "Origin"}});
+  }
+  Call call{request, std::move(reply), {}, service(), form};
+  std::string allowed;
+  for (const Route& route : routes_) {
+    std::vector<std::string> parts;
+    if (!Matches(route.pattern, request.path, parts)) continue;
+    allowed += (allowed.empty() ? "" : ", ") + route.method;
+    if (request.method != route.method && !(request.method == "HEAD" && route.method == "GET")) continue;
+    if (route.needs_service && call.service == nullptr) {
+      const uint64_t total = to_load_.load();
+      const std::string message =
+          total > 0 ? fmt::format("The model is loading: {} % are there.", loaded_.load() * 100 / total)
+                    : "The model is not there yet.";
+      return SendError(*call.reply, form, {503, message, "", "", 1});
+    }
+    call.parts = std::move(parts);
+    return route.handle(call);
+  }
+  if (allowed.empty()) {
+    return SendError(
+        *call.reply, form,
+        {404, fmt::format("There is nothing at {} {}.", request.method, request.path), "", "not_found"});
+  }
+  if (request.method == "OPTIONS") {
+    HttpHeaders headers{{"Allow", allowed + ", OPTIONS"}};
+    if (!options_.cors_origin.empty()) {
+      headers.emplace_back("Access-Control-Allow-Methods", allowed);
+      headers.emplace_back("Access-Control-Allow-Headers", "*, Authorization");
+      headers.emplace_back("Access-Control-Max-Age", "600");
+    }
+    return call.reply->Send(204, std::move(headers), "");
+  }
+  const ApiError error{405,
+                       fmt::format("{} is not allowed at {}: {} is.", request.method, request.path, allowed),
+                       "", "method_not_allowed"};
+  call.reply->Send(405, {{"Content-Type", "application/json"}, {"Allow", allowed}},
+                   form == ApiForm::kAnthropic ? AnthropicErrorBody(error) : OpenAiErrorBody(error));
+}
+
+}  // namespace glint::serve

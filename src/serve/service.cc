@@ -1,0 +1,388 @@
+#include "serve/service.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <random>
+#include <utility>
+
+#include "base/no_room.h"
+#include "serve/answering.h"
+#include "serve/api_error.h"
+#include "serve/delivery.h"
+#include "serve/prompts.h"
+
+namespace glint::serve {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+// To the microsecond.
+double Milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+// Numbers that nobody can guess.
+uint64_t Random64() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// A work under way. The jobs' callbacks own it.
+struct Running {
+  struct Choice {
+    uint64_t job = 0;
+    std::unique_ptr<Answering> answering;
+    std::optional<Outcome> outcome;
+    Clock::time_point last;  // token
+    bool begun = false;
+  };
+
+  RequestInfo info;
+  GenerationRequest request;
+  std::shared_ptr<Response> response;
+  std::vector<Choice> choices;  // of the scheduler's thread, but for `job`
+  Clock::time_point began;
+  size_t ended = 0;                  // choices; of the scheduler's thread
+  std::atomic<bool> failed = false;  // one has, and the others are being cancelled
+
+  std::mutex mutex;  // of `jobs` and `cancelled`
+  std::vector<uint64_t> jobs;
+  bool cancelled = false;
+};
+
+ApiError Overflow(const GenerationRequest& request, ApiForm form, uint64_t prompt, uint64_t wanted,
+                  uint64_t context) {
+  if (form == ApiForm::kAnthropic) return AnthropicContextOverflow(prompt, wanted, context);
+  ApiError error = OpenAiContextOverflow(prompt, wanted, context);
+  if (!request.prompts.empty()) error.param = "prompt";
+  return error;
+}
+
+}  // namespace
+
+struct Service::Impl {
+  Impl(const Model& of, ServiceOptions chosen)
+      : model(of), options(std::move(chosen)), delivery(options.keepalive) {}
+
+  const Model model;
+  const ServiceOptions options;
+  RequestLimits limits;
+  std::string model_id, fingerprint;
+  int64_t created = 0;
+  std::atomic<uint64_t> next_id{1};
+
+  std::mutex mutex;  // of `running`
+  std::map<uint64_t, std::weak_ptr<Running>> running;
+
+  Delivery delivery;                     // outlives the scheduler, whose callbacks post to it
+  std::unique_ptr<Scheduler> scheduler;  // ends first
+
+  Parsed<uint64_t> Run(Work work);
+  std::optional<ApiError> Submit(const std::shared_ptr<Running>& run, const std::vector<Ids>& prompts);
+  AnswerStep Echo(const GenerationRequest& request, size_t number, const Ids& prompt) const;
+  void EndWithoutTokens(Running& run, size_t choice, size_t prompt);
+  void EndChoice(Running& run, size_t choice, Outcome outcome);
+  std::optional<ApiError> CheckRoom(const GenerationRequest& request, ApiForm form,
+                                    const std::vector<Ids>& prompts) const;
+  Job MakeJob(const std::shared_ptr<Running>& run, size_t choice, Ids prompt);
+  void Took(Running& run, size_t choice, int32_t id, bool& more);
+  void Ended(const std::shared_ptr<Running>& run, size_t choice, JobResult result);
+  void FailRun(Running& run, ApiError error);
+  void CancelJobs(Running& run);
+  void Forget(uint64_t id);
+};
+
+std::optional<ApiError> Service::Impl::CheckRoom(const GenerationRequest& request, ApiForm form,
+                                                 const std::vector<Ids>& prompts) const {
+  const auto context = static_cast<uint64_t>(options.scheduler.context);
+  for (const Ids& prompt : prompts) {
+    // Without a word of how many: one at least.
+    const uint64_t wanted = request.max_tokens.value_or(1);
+    if (prompt.size() + wanted > context) return Overflow(request, form, prompt.size(), wanted, context);
+  }
+  return {};
+}
+
+Job Service::Impl::MakeJob(const std::shared_ptr<Running>& run, size_t choice, Ids prompt) {
+  Answering& answering = *run->choices[choice].answering;
+  Job job;
+  job.prompt = std::move(prompt);
+  job.max_tokens = run->request.max_tokens.value_or(0);
+  job.stop_ids.assign(answering.stop_ids().begin(), answering.stop_ids().end());
+  job.sampling = answering.sampling();
+  job.client = run->info.client;
+  if (options.timeout) job.deadline = run->began + *options.timeout;
+  job.on_token = [this, run, choice](int32_t id) {
+    bool more = false;
+    Took(*run, choice, id, more);
+    return more;
+  };
+  job.on_progress = [run, choice](uint64_t done, uint64_t total) {
+    run->response->SetProgress(choice, {done, total});
+  };
+  job.on_end = [this, run, choice](JobResult result) { Ended(run, choice, std::move(result)); };
+  return job;
+}
+
+void Service::Impl::Took(Running& run, size_t choice, int32_t id, bool& more) {
+  Running::Choice& c = run.choices[choice];
+  if (options.observer != nullptr) {
+    const Clock::time_point now = Clock::now();
+    if (!c.begun) {
+      options.observer->FirstToken(run.info, choice, Seconds(now - run.began));
+    } else {
+      options.observer->NextToken(run.info, choice, Seconds(now - c.last));
+    }
+    c.last = now;
+  }
+  c.begun = true;
+  AnswerStep step;
+  const Result<bool> pushed = c.answering->Push(id, step);
+  run.response->Events(choice, std::move(step.events), std::move(step.tokens));
+  if (!pushed.ok()) FailRun(run, {500, pushed.status().message()});
+  more = pushed.ok() && *pushed;
+}
+
+// The first that goes wrong says why; its company is of no use then.
+void Service::Impl::FailRun(Running& run, ApiError error) {
+  if (run.failed.exchange(true)) return;
+  if (options.observer != nullptr) options.observer->Ended(run.info, {}, &error);
+  run.response->Fail(std::move(error));
+  CancelJobs(run);
+}
+
+void Service::Impl::CancelJobs(Running& run) {
+  std::vector<uint64_t> jobs;
+  {
+    const std::lock_guard lock(run.mutex);
+    run.cancelled = true;
+    jobs = run.jobs;
+  }
+  for (const uint64_t job : jobs) scheduler->Cancel(job);
+}
+
+void Service::Impl::Forget(uint64_t id) {
+  const std::lock_guard lock(mutex);
+  running.erase(id);
+}
+
+void Service::Impl::Ended(const std::shared_ptr<Running>& run, size_t choice, JobResult result) {
+  Running::Choice& c = run->choices[choice];
+  if (++run->ended == run->choices.size()) Forget(run->info.id);
+  if (run->failed) return;
+  if (result.end == JobEnd::kFailed) {
+    const Status& status = result.status;
+    ApiError error{500, status.message()};
+    if (status.code() == Code::kNoRoom) error = {503, status.message(), "", "", 1};
+    return FailRun(*run, std::move(error));
+  }
+  if (result.end == JobEnd::kDeadline) {
+    return FailRun(*run, {504,
+                          fmt::format("The request took longer than the {} s that this server gives one.",
+                                      Seconds(*options.timeout)),
+                          "", "timeout"});
+  }
+  AnswerStep step;
+  if (const Status status = c.answering->End(result, step); !status.ok())
+    return FailRun(*run, {500, status.message()});
+  run->response->Events(choice, std::move(step.events), std::move(step.tokens));
+  Outcome outcome;
+  outcome.reason = c.answering->reason();
+  outcome.stop = c.answering->stop_string();
+  outcome.usage = {result.prompt, result.reused, result.generated, c.answering->reasoning_tokens()};
+  outcome.timings = {Milliseconds(result.queue_s), Milliseconds(result.prefill_s),
+                     Milliseconds(result.decode_s)};
+  EndChoice(*run, choice, std::move(outcome));
+}
+
+void Service::Impl::EndChoice(Running& run, size_t choice, Outcome outcome) {
+  run.choices[choice].outcome = outcome;
+  if (options.observer != nullptr) options.observer->ChoiceEnded(run.info, choice, outcome);
+  if (options.observer != nullptr && run.ended == run.choices.size()) {
+    std::vector<Outcome> outcomes;
+    for (const Running::Choice& one : run.choices) outcomes.push_back(one.outcome.value_or(Outcome{}));
+    options.observer->Ended(run.info, outcomes, nullptr);
+  }
+  run.response->Finish(choice, std::move(outcome));
+}
+
+// Nothing but the prompt was asked for.
+void Service::Impl::EndWithoutTokens(Running& run, size_t choice, size_t prompt) {
+  ++run.ended;
+  EndChoice(run, choice, {.reason = FinishReason::kLength, .usage = {.prompt = prompt}});
+}
+
+// The prompt as the first text of its answer.
+AnswerStep Service::Impl::Echo(const GenerationRequest& request, size_t number, const Ids& prompt) const {
+  AnswerEvent event;
+  const auto* text = std::get_if<std::string>(&request.prompts[number]);
+  if (text != nullptr) {
+    event.text = *text;
+  } else if (model.has_tokenizer()) {
+    TextStream stream = model.tokenizer().Stream(true);
+    for (const int32_t id : prompt) event.text += stream.Push(id);
+    event.text += stream.Finish();
+  } else {
+    for (const int32_t id : prompt) event.text += fmt::format("{} ", id);
+  }
+  AnswerStep step;
+  step.events.push_back(std::move(event));
+  return step;
+}
+
+// All jobs of a work, or none.
+std::optional<ApiError> Service::Impl::Submit(const std::shared_ptr<Running>& run,
+                                              const std::vector<Ids>& prompts) {
+  {
+    const std::lock_guard lock(mutex);
+    running.emplace(run->info.id, run);
+  }
+  for (size_t i = 0; i < run->choices.size(); ++i) {
+    Admission admission = scheduler->Submit(MakeJob(run, i, prompts[i / run->request.n]));
+    if (admission.verdict == Admission::Verdict::kTaken) {
+      bool cancelled = false;  // by an answer that failed already
+      {
+        const std::lock_guard lock(run->mutex);
+        run->jobs.push_back(admission.id);
+        cancelled = run->cancelled;
+      }
+      if (cancelled) scheduler->Cancel(admission.id);
+      continue;
+    }
+    ApiError error{400, std::move(admission.reason), "", "invalid_value"};
+    if (admission.verdict == Admission::Verdict::kFull)
+      error = Overloaded(static_cast<uint32_t>(std::ceil(admission.retry_after_s)));
+    if (admission.verdict == Admission::Verdict::kClosing) error = {503, "The server is ending.", "", "", 1};
+    run->response->Abandon();
+    if (!run->failed.exchange(true) && options.observer != nullptr)
+      options.observer->Ended(run->info, {}, &error);
+    CancelJobs(*run);
+    Forget(run->info.id);
+    return error;
+  }
+  return {};
+}
+
+Parsed<uint64_t> Service::Impl::Run(Work work) {
+  auto run = std::make_shared<Running>();
+  run->began = Clock::now();
+  run->request = std::move(work.request);
+  const GenerationRequest& request = run->request;
+  RequestInfo& info = run->info;
+  info = {next_id++,
+          work.names.id,
+          std::move(work.endpoint),
+          request.model,
+          std::move(work.client),
+          request.stream,
+          request.choices(),
+          0,
+          &request};
+  const auto refuse = [&](ApiError error) -> Parsed<uint64_t> {
+    if (options.observer != nullptr) options.observer->Refused(info, error);
+    return error;
+  };
+
+  auto encoded = EncodePrompts(model, request);
+  if (auto* error = std::get_if<ApiError>(&encoded)) return refuse(std::move(*error));
+  auto& prompts = std::get<std::vector<Ids>>(encoded);
+  for (const Ids& prompt : prompts) info.prompt_tokens += prompt.size();
+  if (auto error = CheckRoom(request, work.form, prompts)) return refuse(std::move(*error));
+
+  const uint64_t seed = request.seeded ? request.sampler.seed : Random64();
+  std::vector<Progress> progress;
+  run->choices.resize(request.choices());
+  for (size_t i = 0; i < run->choices.size(); ++i) {
+    const Ids& prompt = prompts[i / request.n];
+    auto answering = Answering::Create(model, request, prompt, seed + i % request.n);
+    if (!answering.ok()) return refuse(FromStatus(answering.status()));
+    run->choices[i].answering = *std::move(answering);
+    progress.push_back({0, prompt.size()});
+  }
+  run->response = delivery.Open(std::move(work.writer), work.reply, request.stream, std::move(progress));
+  if (options.observer != nullptr) options.observer->Began(info);
+  for (size_t i = 0; request.echo && i < run->choices.size(); ++i) {
+    AnswerStep step = Echo(request, i / request.n, prompts[i / request.n]);
+    run->response->Events(i, std::move(step.events), std::move(step.tokens));
+  }
+  if (request.max_tokens == 0u) {
+    for (size_t i = 0; i < run->choices.size(); ++i) EndWithoutTokens(*run, i, prompts[i / request.n].size());
+  } else if (auto error = Submit(run, prompts)) {
+    return std::move(*error);
+  }
+  run->response->Begin({.prompt = info.prompt_tokens});
+  if (work.reply != nullptr) {
+    work.reply->OnGone([this, weak = std::weak_ptr(run)] {
+      if (const auto left = weak.lock()) CancelJobs(*left);
+    });
+  }
+  return info.id;
+}
+
+Result<std::unique_ptr<Service>> Service::Create(const Model& model, ServiceOptions options) try {
+  auto impl = std::make_unique<Impl>(model, std::move(options));
+  auto scheduler = Scheduler::Create(model, impl->options.scheduler);
+  if (!scheduler.ok()) return scheduler.status();
+  impl->scheduler = *std::move(scheduler);
+  impl->model_id = impl->options.model.empty() ? model.name() : impl->options.model;
+  impl->fingerprint = "fp_" + model.fingerprint().substr(0, 12);
+  impl->created = std::time(nullptr);
+  impl->limits.sampler = impl->options.sampler;
+  impl->limits.vocab_size = static_cast<int32_t>(model.usable_vocab());
+  return std::unique_ptr<Service>(new Service(std::move(impl)));
+} catch (...) {
+  return NoRoomOrRethrow();
+}
+
+Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Service::~Service() = default;
+
+const Model& Service::model() const { return impl_->model; }
+const ServiceOptions& Service::options() const { return impl_->options; }
+const std::string& Service::model_id() const { return impl_->model_id; }
+int64_t Service::created() const { return impl_->created; }
+const RequestLimits& Service::limits() const { return impl_->limits; }
+
+bool Service::Serves(std::string_view name) const {
+  const auto& aliases = impl_->options.aliases;
+  return name == impl_->model_id || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+}
+
+ResponseNames Service::NewNames(std::string model) const {
+  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  ResponseNames names{"", std::time(nullptr), std::move(model), impl_->fingerprint};
+  for (int half = 0; half < 2; ++half) {
+    uint64_t bits = Random64();
+    for (int i = 0; i < 10; ++i, bits /= kLetters.size()) names.id += kLetters[bits % kLetters.size()];
+  }
+  return names;
+}
+
+Parsed<std::vector<Ids>> Service::Prompts(const GenerationRequest& request) const {
+  return EncodePrompts(impl_->model, request);
+}
+
+Parsed<uint64_t> Service::Run(Work work) try { return impl_->Run(std::move(work)); } catch (...) {
+  return ApiError{503, NoRoomOrRethrow().message(), "", "", 1};
+}
+
+void Service::Cancel(uint64_t id) {
+  std::shared_ptr<Running> run;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const auto found = impl_->running.find(id);
+    if (found != impl_->running.end()) run = found->second.lock();
+  }
+  if (run != nullptr) impl_->CancelJobs(*run);
+}
+
+SchedulerStats Service::stats() const { return impl_->scheduler->stats(); }
+void Service::Drain(Clock::time_point until) { impl_->scheduler->Drain(until); }
+
+}  // namespace glint::serve
