@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
+#include "cpu/kernels.h"
 #include "engine/session_impl.h"
 #include "glint/session.h"
 
@@ -173,6 +175,29 @@ double LogPartition(std::span<const float> logits) {
   double sum = 0;
   for (const float l : logits) sum += std::exp(l - highest);
   return std::log(sum) + highest;
+}
+
+double QuickLogPartition(std::span<const float> logits) {
+  constexpr size_t kChunk = 512;
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  float highest = kNothing;
+  for (const float l : logits) highest = l > highest ? l : highest;
+  if (std::isinf(highest)) return highest;
+  const cpu::Kernels& kernels = cpu::FastestKernels();
+  double sum = 0;
+  float below[kChunk], weight[kChunk];
+  for (size_t begin = 0; begin < logits.size(); begin += kChunk) {
+    const size_t count = std::min(kChunk, logits.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const float l = logits[begin + i];
+      below[i] = l > kNothing ? l - highest : kNothing;
+    }
+    kernels.exp(below, weight, static_cast<int64_t>(count));
+    double part = 0;
+    for (size_t i = 0; i < count; ++i) part += double{weight[i]};
+    sum += part;
+  }
+  return std::log(sum) + double{highest};
 }
 
 size_t PositionBins::BinOf(int64_t position) const {

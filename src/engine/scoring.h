@@ -52,6 +52,9 @@ Status ScoreTogether(const Model& a, const Model& b, std::span<const int32_t> id
 
 // log sum exp of a row, in double precision: log-probability = logit - this.
 double LogPartition(std::span<const float> logits);
+// The same to within 1e-6, for where it is wanted for every token that is generated: exponentials in float, their sum in double. NaN
+// counts as -infinity. -infinity if nothing else is there.
+double QuickLogPartition(std::span<const float> logits);
 
 // Where in its window a token lies: [edges[i], edges[i + 1]); the last has no end.
 struct PositionBins {

@@ -3,24 +3,38 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "serve/logprobs.h"
 
 namespace glint::serve {
 
 using Kind = AnswerEvent::Kind;
 
 Result<std::unique_ptr<Answering>> Answering::Create(const Model& model, const GenerationRequest& request,
+                                                     const AnswerRules& rules,
                                                      std::span<const int32_t> prompt, uint64_t seed) {
-  std::unique_ptr<Answering> made(new Answering());
+  std::unique_ptr<Answering> made(new Answering(model));
+  made->rules_ = rules;
+  made->logprobs_ = request.logprobs;
   made->sampling_ = request.sampler;
   made->sampling_.seed = seed;
+  for (const int32_t id : rules.banned)
+    made->sampling_.logit_bias.emplace_back(id, -std::numeric_limits<float>::infinity());
+  // Also where the scheduler's own sampler draws: what is wrong with the options shows here.
+  auto sampler = Sampler::Create(made->sampling_, model.usable_vocab());
+  if (!sampler.ok()) return sampler.status();
+  if (made->chooses()) {
+    sampler->Observe(prompt);
+    made->sampler_.emplace(*std::move(sampler));
+  }
   const bool raw = !request.prompts.empty();
   if (!model.has_tokenizer()) {
     if (!request.stop.empty())
       return Status(Code::kUnsupported, "stop: this model has no tokenizer, so its answers have no text");
     return made;
   }
-  made->tokenizer_ = &model.tokenizer();
   AnswerOptions options;
   options.raw = raw;
   options.stop = request.stop;
@@ -32,12 +46,13 @@ Result<std::unique_ptr<Answering>> Answering::Create(const Model& model, const G
   }
   auto parser = AnswerParser::Create(model.tokenizer(), options);
   if (!parser.ok()) return parser.status();
-  made->parser_.emplace(std::move(*parser));
+  made->parser_.emplace(*std::move(parser));
+  if (made->logprobs_) made->stream_.emplace(model.tokenizer().Stream(false));
   return made;
 }
 
 std::span<const int32_t> Answering::stop_ids() const {
-  return tokenizer_ == nullptr ? std::span<const int32_t>() : tokenizer_->stop_ids();
+  return parser_ ? model_.tokenizer().stop_ids() : std::span<const int32_t>();
 }
 
 // Ids for people to read, where there is no text.
@@ -46,6 +61,71 @@ void Answering::PushId(int32_t id, AnswerStep& step) {
   event.text = fmt::format("{}{}", first_ ? "" : " ", id);
   first_ = false;
   step.events.push_back(std::move(event));
+  if (logprobs_) step.tokens.push_back(std::move(chosen_));
+}
+
+std::string Answering::BytesOf(int32_t id) const {
+  if (!parser_) return std::to_string(id);
+  auto bytes = model_.tokenizer().Decode(std::span(&id, 1), true);
+  return bytes.ok() ? *std::move(bytes) : "";  // padding, which has none
+}
+
+Result<int32_t> Answering::ChooseBy(std::span<const float> logits) {
+  if (!rules_.constrain()) return sampler_->Sample(logits);
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  masked_.assign(logits.begin(), logits.end());
+  if (!matcher_ && parser_ && parser_->in_reasoning()) {
+    // It must come to the answer.
+    for (const int32_t id : stop_ids()) masked_[static_cast<size_t>(id)] = kNever;
+    return sampler_->Sample(masked_);
+  }
+  if (!matcher_) matcher_.emplace(rules_.answer);
+  mask_.resize(rules_.answer->vocabulary().mask_words());
+  matcher_->Mask(mask_);
+  const bool may_call = rules_.calls != nullptr && matcher_->accepted() == 0;
+  if (may_call) mask_[static_cast<size_t>(rules_.call_mark) / 64] |= uint64_t{1} << (rules_.call_mark % 64);
+  grammar::ApplyMask(mask_, masked_);
+  const auto id = sampler_->Sample(masked_);
+  if (!id.ok()) return id;
+  if (may_call && *id == rules_.call_mark) {
+    matcher_.emplace(rules_.calls);
+    rules_.calls = nullptr;
+  }
+  if (!matcher_->Accept(*id))
+    return Status(Code::kInternal, fmt::format("token {} has no place in the grammar that chose it", *id));
+  return id;
+}
+
+Result<int32_t> Answering::Choose(std::span<const float> logits) {
+  const auto id = ChooseBy(logits);
+  if (!id.ok() || !logprobs_) return id;
+  const auto row = LogprobsOf(logits.first(static_cast<size_t>(model_.usable_vocab())), *id, *logprobs_);
+  chosen_ = {BytesOf(*id), row.logprob, {}};
+  for (const auto& [other, logprob] : row.top) chosen_.top.push_back({BytesOf(other), logprob});
+  return id;
+}
+
+// Puts a token of the answer's text behind those that wait for their text to come out.
+void Answering::Keep(int32_t id) {
+  said_ += stream_->Push(id).size();
+  pending_.push_back({std::move(chosen_), said_});
+}
+
+// Those whose text the step's events complete.
+void Answering::Attach(AnswerStep& step) {
+  for (const AnswerEvent& event : step.events) {
+    if (event.kind == Kind::kCallEnd && !event.broken) {  // what became a call is no text any more
+      pending_.clear();
+      out_ = said_;
+    }
+    if (event.kind != Kind::kText) continue;
+    out_ += event.text.size();
+    size_t complete = 0;
+    while (complete < pending_.size() && pending_[complete].end <= out_) ++complete;
+    for (size_t i = 0; i < complete; ++i) step.tokens.push_back(std::move(pending_[i].token));
+    pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(complete));
+    out_ = std::min(out_, said_);  // tags that are spelled out were not counted
+  }
 }
 
 Result<bool> Answering::Push(int32_t id, AnswerStep& step) {
@@ -56,7 +136,16 @@ Result<bool> Answering::Push(int32_t id, AnswerStep& step) {
   const bool before = parser_->in_reasoning();
   const Status status = parser_->Push(id, step.events);
   if (!status.ok()) return status;
-  reasoning_ += before || parser_->in_reasoning();
+  const bool reasoning = before || parser_->in_reasoning();
+  reasoning_ += reasoning;
+  if (logprobs_) {
+    if (reasoning) {
+      stream_->Push(id);
+    } else {
+      Keep(id);
+    }
+    Attach(step);
+  }
   if (parser_->ended()) return false;
   if (!one_call_) return true;
   return std::none_of(step.events.begin(), step.events.end(),
@@ -72,6 +161,11 @@ Status Answering::End(const JobResult& result, AnswerStep& step) {
     const Status status = result.end == JobEnd::kStop ? parser_->Push(result.stop_id, step.events)
                                                       : parser_->Finish(step.events);
     if (!status.ok()) return status;
+    if (logprobs_) {
+      said_ += stream_->Finish().size();
+      if (!pending_.empty()) pending_.back().end = said_;
+      Attach(step);
+    }
   }
   if (!parser_->stop_string().empty()) reason_ = FinishReason::kStopString;
   return {};

@@ -11,6 +11,7 @@
 #include "glint/model.h"
 #include "glint/sampler.h"
 #include "serve/generation.h"
+#include "serve/rules.h"
 #include "serve/scheduler.h"
 
 namespace glint::serve {
@@ -26,13 +27,16 @@ class Answering {
  public:
   // `seed`: of this choice. kBadInput: options of the sampler or the parser that are out of range.
   static Result<std::unique_ptr<Answering>> Create(const Model& model, const GenerationRequest& request,
-                                                   std::span<const int32_t> prompt, uint64_t seed);
+                                                   const AnswerRules& rules, std::span<const int32_t> prompt,
+                                                   uint64_t seed);
 
-  // Whether Choose is needed; if not, a sampler with these options chooses the same.
-  bool chooses() const { return false; }
+  // Whether Choose is needed; if not, a sampler with these options, which knows the prompt, chooses the same.
+  bool chooses() const { return rules_.constrain() || logprobs_.has_value(); }
   const SamplerOptions& sampling() const { return sampling_; }
   std::span<const int32_t> stop_ids() const;
 
+  // The next token from its logits, by the rules and the sampler. To be followed by Push, or by End for a stop id.
+  Result<int32_t> Choose(std::span<const float> logits);
   // The next token was chosen. False: the answer is complete with it.
   Result<bool> Push(int32_t id, AnswerStep& step);
   // No token follows; why is in `result`.
@@ -43,17 +47,40 @@ class Answering {
   std::string stop_string() const;
 
  private:
-  Answering() = default;
-  void PushId(int32_t id, AnswerStep& step);
+  // A token whose text is not out yet.
+  struct Pending {
+    TokenLogprob token;
+    uint64_t end = 0;  // where its text ends, in bytes of all text
+  };
 
-  const Tokenizer* tokenizer_ =
-      nullptr;  // of the model, which outlives this; null: it has none, and text is ids
+  explicit Answering(const Model& model) : model_(model) {}
+  void PushId(int32_t id, AnswerStep& step);
+  Result<int32_t> ChooseBy(std::span<const float> logits);
+  std::string BytesOf(int32_t id) const;
+  void Keep(int32_t id);
+  void Attach(AnswerStep& step);
+
+  const Model model_;
   SamplerOptions sampling_;
-  std::optional<AnswerParser> parser_;
-  bool one_call_ = false;  // the answer ends with its first call
+  std::optional<AnswerParser> parser_;  // none if the model has no tokenizer; text is ids then
+  bool one_call_ = false;               // the answer ends with its first call
   bool first_ = true;
   uint64_t reasoning_ = 0;
   FinishReason reason_ = FinishReason::kStop;
+
+  // Of Choose.
+  AnswerRules rules_;
+  std::optional<Sampler> sampler_;
+  std::optional<grammar::Matcher> matcher_;  // once the reasoning is over
+  std::vector<uint64_t> mask_;
+  std::vector<float> masked_;
+
+  // Of log probabilities.
+  std::optional<uint32_t> logprobs_;
+  TokenLogprob chosen_;  // by the last Choose
+  std::optional<TextStream> stream_;
+  uint64_t said_ = 0, out_ = 0;  // bytes of text that the tokens stand for; that events had
+  std::vector<Pending> pending_;
 };
 
 }  // namespace glint::serve

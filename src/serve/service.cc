@@ -16,6 +16,7 @@
 #include "serve/api_error.h"
 #include "serve/delivery.h"
 #include "serve/prompts.h"
+#include "serve/rules.h"
 
 namespace glint::serve {
 namespace {
@@ -68,7 +69,7 @@ ApiError Overflow(const GenerationRequest& request, ApiForm form, uint64_t promp
 
 struct Service::Impl {
   Impl(const Model& of, ServiceOptions chosen)
-      : model(of), options(std::move(chosen)), delivery(options.keepalive) {}
+      : model(of), options(std::move(chosen)), rules(of), delivery(options.keepalive) {}
 
   const Model model;
   const ServiceOptions options;
@@ -76,6 +77,7 @@ struct Service::Impl {
   std::string model_id, fingerprint;
   int64_t created = 0;
   std::atomic<uint64_t> next_id{1};
+  Rules rules;
 
   std::mutex mutex;  // of `running`
   std::map<uint64_t, std::weak_ptr<Running>> running;
@@ -117,6 +119,10 @@ Job Service::Impl::MakeJob(const std::shared_ptr<Running>& run, size_t choice, I
   job.stop_ids.assign(answering.stop_ids().begin(), answering.stop_ids().end());
   job.sampling = answering.sampling();
   job.client = run->info.client;
+  if (answering.chooses())
+    job.choose = [run, choice](std::span<const float> logits) {
+      return run->choices[choice].answering->Choose(logits);
+    };
   if (options.timeout) job.deadline = run->began + *options.timeout;
   job.on_token = [this, run, choice](int32_t id) {
     bool more = false;
@@ -295,12 +301,16 @@ Parsed<uint64_t> Service::Impl::Run(Work work) {
   for (const Ids& prompt : prompts) info.prompt_tokens += prompt.size();
   if (auto error = CheckRoom(request, work.form, prompts)) return refuse(std::move(*error));
 
+  auto compiled = rules.For(request);
+  if (auto* error = std::get_if<ApiError>(&compiled)) return refuse(std::move(*error));
+  const auto& answer_rules = std::get<AnswerRules>(compiled);
+
   const uint64_t seed = request.seeded ? request.sampler.seed : Random64();
   std::vector<Progress> progress;
   run->choices.resize(request.choices());
   for (size_t i = 0; i < run->choices.size(); ++i) {
     const Ids& prompt = prompts[i / request.n];
-    auto answering = Answering::Create(model, request, prompt, seed + i % request.n);
+    auto answering = Answering::Create(model, request, answer_rules, prompt, seed + i % request.n);
     if (!answering.ok()) return refuse(FromStatus(answering.status()));
     run->choices[i].answering = *std::move(answering);
     progress.push_back({0, prompt.size()});
