@@ -53,13 +53,13 @@ class ServiceObserver {
 };
 
 struct ServiceOptions {
-  SchedulerOptions scheduler;
-  std::string model;                                 // the id it is served as; empty: the model's own name
-  std::vector<std::string> aliases;                  // names that mean it too
-  SamplerOptions sampler;                            // where a request says nothing
-  std::optional<std::chrono::milliseconds> timeout;  // of a request, its time in the queue included
-  std::chrono::milliseconds keepalive{2000};         // silence after which a stream says that it lives
-  ServiceObserver* observer = nullptr;               // outlives the service
+  SchedulerOptions scheduler = {};
+  std::string model = {};                 // the id it is served as; empty: the model's own name
+  std::vector<std::string> aliases = {};  // names that mean it too
+  SamplerOptions sampler = {};            // where a request says nothing
+  std::optional<std::chrono::milliseconds> timeout = {};  // of a request, its time in the queue included
+  std::chrono::milliseconds keepalive{2000};              // silence after which a stream says that it lives
+  ServiceObserver* observer = nullptr;                    // outlives the service
 };
 
 // A request with all that its answer needs.
