@@ -61,6 +61,7 @@ Result<serve::HttpOptions> HttpSettings(const ServeOptions& o) {
   }
   if (const char* key = std::getenv("GLINT_API_KEY"); key != nullptr && *key != '\0')
     http.api_keys.emplace_back(key);
+  http.preflights = o.cors.has_value();
   // Reading a long conversation takes a thread's time; others go on beside it.
   http.handler_threads = 4;
   return http;

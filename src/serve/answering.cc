@@ -30,6 +30,8 @@ Result<std::unique_ptr<Answering>> Answering::Create(const Model& model, const G
     made->sampler_.emplace(*std::move(sampler));
   }
   const bool raw = !request.prompts.empty();
+  made->echo_ = request.echo;
+  if (request.echo) made->prompt_.assign(prompt.begin(), prompt.end());
   if (!model.has_tokenizer()) {
     if (!request.stop.empty())
       return Status(Code::kUnsupported, "stop: this model has no tokenizer, so its answers have no text");
@@ -96,13 +98,51 @@ Result<int32_t> Answering::ChooseBy(std::span<const float> logits) {
   return id;
 }
 
+TokenLogprob Answering::LogprobOf(std::span<const float> logits, int32_t id) const {
+  const auto row = LogprobsOf(logits.first(static_cast<size_t>(model_.usable_vocab())), id, *logprobs_);
+  TokenLogprob token{BytesOf(id), row.logprob};
+  for (const auto& [other, logprob] : row.top) token.top.push_back({BytesOf(other), logprob});
+  return token;
+}
+
 Result<int32_t> Answering::Choose(std::span<const float> logits) {
-  const auto id = ChooseBy(logits);
-  if (!id.ok() || !logprobs_) return id;
-  const auto row = LogprobsOf(logits.first(static_cast<size_t>(model_.usable_vocab())), *id, *logprobs_);
-  chosen_ = {BytesOf(*id), row.logprob, {}};
-  for (const auto& [other, logprob] : row.top) chosen_.top.push_back({BytesOf(other), logprob});
+  auto id = ChooseBy(logits);
+  if (id.ok() && logprobs_) chosen_ = LogprobOf(logits, *id);
   return id;
+}
+
+std::string Answering::EchoText() const {
+  std::string text;
+  if (parser_) {
+    TextStream stream = model_.tokenizer().Stream(true);
+    for (const int32_t id : prompt_) text += stream.Push(id);
+    return text + stream.Finish();
+  }
+  for (const int32_t id : prompt_) text += fmt::format("{} ", id);
+  return text;
+}
+
+std::optional<AnswerStep> Answering::Echo() {
+  if (!echo_ || wants_prompt_rows()) return {};
+  AnswerEvent event;
+  event.text = EchoText();
+  AnswerStep step;
+  step.events.push_back(std::move(event));
+  return step;
+}
+
+std::optional<AnswerStep> Answering::Echo(size_t position, std::span<const float> logits) {
+  if (position == 0) prompt_tokens_.push_back({BytesOf(prompt_[0]), {}});  // it follows nothing
+  if (position + 1 < prompt_.size()) {
+    prompt_tokens_.push_back(LogprobOf(logits, prompt_[position + 1]));
+    return {};
+  }
+  AnswerEvent event;
+  event.text = EchoText();
+  AnswerStep step;
+  step.events.push_back(std::move(event));
+  step.tokens = std::move(prompt_tokens_);
+  return step;
 }
 
 // Puts a token of the answer's text behind those that wait for their text to come out.

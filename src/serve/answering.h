@@ -35,6 +35,12 @@ class Answering {
   const SamplerOptions& sampling() const { return sampling_; }
   std::span<const int32_t> stop_ids() const;
 
+  // Of a request that wants its prompt back: the prompt as the answer's first text. With log probabilities it comes once their logits were
+  // given, those after each token of the prompt in order; else at once, with none.
+  bool wants_prompt_rows() const { return echo_ && logprobs_.has_value(); }
+  std::optional<AnswerStep> Echo();
+  std::optional<AnswerStep> Echo(size_t position, std::span<const float> logits);
+
   // The next token from its logits, by the rules and the sampler. To be followed by Push, or by End for a stop id.
   Result<int32_t> Choose(std::span<const float> logits);
   // The next token was chosen. False: the answer is complete with it.
@@ -54,6 +60,8 @@ class Answering {
   };
 
   explicit Answering(const Model& model) : model_(model) {}
+  std::string EchoText() const;
+  TokenLogprob LogprobOf(std::span<const float> logits, int32_t id) const;
   void PushId(int32_t id, AnswerStep& step);
   Result<int32_t> ChooseBy(std::span<const float> logits);
   std::string BytesOf(int32_t id) const;
@@ -74,6 +82,11 @@ class Answering {
   std::optional<grammar::Matcher> matcher_;  // once the reasoning is over
   std::vector<uint64_t> mask_;
   std::vector<float> masked_;
+
+  // Of Echo.
+  bool echo_ = false;
+  std::vector<int32_t> prompt_;
+  std::vector<TokenLogprob> prompt_tokens_;
 
   // Of log probabilities.
   std::optional<uint32_t> logprobs_;

@@ -115,14 +115,16 @@ std::string Rfc3339(int64_t seconds) {
 
 // As both APIs describe a model; each client skips what it does not know.
 void WriteModel(const Service& service, std::string_view id, ApiForm form, JsonOut& out) {
+  const int64_t context = service.options().scheduler.context;
   out.Begin('{').String("id", id);
   if (form == ApiForm::kAnthropic) {
     out.String("type", "model").String("display_name", id).String("created_at", Rfc3339(service.created()));
+    out.String("lifecycle", "active").Integer("max_input_tokens", context).Integer("max_tokens", context);
   } else {
     out.String("object", "model").Integer("created", service.created()).String("owned_by", "glint");
+    out.Integer("max_model_len", context);  // vLLM's name, which clients look for to know how much fits
   }
-  // A name of vLLM's, which clients look for to know how much fits.
-  out.Integer("max_model_len", service.options().scheduler.context).End('}');
+  out.End('}');
 }
 
 void ListModels(const Call& call) {

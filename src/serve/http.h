@@ -82,6 +82,8 @@ struct HttpOptions {
   std::string tls_certificate, tls_key;
   // If not empty, every request but those to /health must bring one, as "Authorization: Bearer KEY" or "x-api-key: KEY".
   std::vector<std::string> api_keys;
+  // Whether OPTIONS needs none: a browser sends no key with its question whether a page of another origin may send one.
+  bool preflights = false;
 
   size_t max_body_bytes = size_t{32} << 20;
   size_t max_bodies_bytes = size_t{256} << 20;  // of all requests that are being received, together

@@ -553,7 +553,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Result<HttpTarget> target = ParseTarget(raw_target);
     if (!target.ok()) return reject(400, target.status().message(), "bad_target");
     target_ = *std::move(target);
-    if (!core_->keys.empty() && target_.path != "/health" && !HasKey(request))
+    const bool preflight = core_->options.preflights && request.method() == beast_http::verb::options;
+    if (!core_->keys.empty() && target_.path != "/health" && !preflight && !HasKey(request))
       return reject(401, "no valid API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
                     "invalid_api_key", {{"WWW-Authenticate", "Bearer"}});
     // Bodies of a coding that is not understood have no known end (and two servers in a row may see two ends).

@@ -412,6 +412,7 @@ bool Scheduler::Impl::Pass() {
   for (Entry* entry : prompts) {
     const auto left = static_cast<int64_t>(entry->job.prompt.size() - entry->done);
     int64_t take = std::min(left, room - prompt_rows);
+    if (entry->job.on_prompt_row) take = std::min(take, block);
     if (take < left) {  // cuts fall on the grid
       const int64_t beyond = (static_cast<int64_t>(entry->done) + take) % block;
       take = take > beyond ? take - beyond : prompt_rows == 0 ? take : 0;
@@ -430,15 +431,16 @@ bool Scheduler::Impl::Pass() {
   const auto chooses = [](const Entry& e) {
     return e.decodes() || e.done + e.piece.size() == e.job.prompt.size();
   };
+  const auto all_rows = [](const Entry& e) { return !e.decodes() && e.job.on_prompt_row; };
+  const auto rows_of = [&](const Entry& e) { return all_rows(e) ? e.piece.size() : chooses(e) ? 1u : 0u; };
   bool greedy = true;
-  size_t choosers = 0;
+  size_t wanted_rows = 0;
   for (const Entry* e : in_pass) {
-    if (!chooses(*e)) continue;
-    ++choosers;
-    greedy = greedy && !e->job.choose && e->sampler->is_argmax();
+    wanted_rows += rows_of(*e);
+    greedy = greedy && !all_rows(*e) && (!chooses(*e) || (!e->job.choose && e->sampler->is_argmax()));
   }
   const auto vocab = static_cast<size_t>(model.vocab_size());
-  if (!greedy && logits.size() < choosers * vocab) logits.resize(choosers * vocab);
+  if (!greedy && logits.size() < wanted_rows * vocab) logits.resize(wanted_rows * vocab);
   std::vector<engine::BatchWork> works;
   std::vector<std::span<float>> of_entry(in_pass.size());
   size_t row = 0;
@@ -446,12 +448,13 @@ bool Scheduler::Impl::Pass() {
     Entry& e = *in_pass[i];
     engine::BatchWork work{.session = &*e.session, .tokens = e.piece};
     e.best = -1;
-    if (chooses(e)) {
-      work.which = LogitRows::kLast;
+    if (const size_t of_this = rows_of(e); of_this > 0) {
+      work.which = all_rows(e) ? LogitRows::kAll : LogitRows::kLast;
       if (greedy) {
         work.best = {&e.best, 1};
       } else {
-        work.logits = of_entry[i] = std::span(logits).subspan(row++ * vocab, vocab);
+        work.logits = of_entry[i] = std::span(logits).subspan(row * vocab, of_this * vocab);
+        row += of_this;
       }
     }
     works.push_back(work);
@@ -482,6 +485,14 @@ bool Scheduler::Impl::Pass() {
     }
     Charge(e, e.piece.size());
     const bool choose = chooses(e);
+    if (all_rows(e)) {
+      const auto give = [&] {
+        for (size_t r = 0; r < e.piece.size(); ++r)
+          e.job.on_prompt_row(e.done + r, of_entry[i].subspan(r * vocab, vocab));
+      };
+      if (!Call(e, give)) continue;
+      of_entry[i] = of_entry[i].last(vocab);
+    }
     if (!e.decodes()) {
       e.done += e.piece.size();
       const auto tell = [&] {

@@ -69,7 +69,10 @@ struct Job {
   std::optional<Clock::time_point> deadline = {};
   std::function<bool(int32_t id)> on_token = {};                        // false: enough
   std::function<void(uint64_t done, uint64_t total)> on_progress = {};  // of the prompt, after each piece
-  std::function<void(JobResult result)> on_end = {};                    // once, the last call
+  // The logits after token `position` of the prompt, of each in order, float[vocab_size]; the last before on_token. Not of tokens that
+  // `session` holds already. Such a prompt is read in short pieces.
+  std::function<void(size_t position, std::span<const float> logits)> on_prompt_row = {};
+  std::function<void(JobResult result)> on_end = {};  // once, the last call
 };
 
 // What Submit says.

@@ -87,7 +87,6 @@ struct Service::Impl {
 
   Parsed<uint64_t> Run(Work work);
   std::optional<ApiError> Submit(const std::shared_ptr<Running>& run, const std::vector<Ids>& prompts);
-  AnswerStep Echo(const GenerationRequest& request, size_t number, const Ids& prompt) const;
   void EndWithoutTokens(Running& run, size_t choice, size_t prompt);
   void EndChoice(Running& run, size_t choice, Outcome outcome);
   std::optional<ApiError> CheckRoom(const GenerationRequest& request, ApiForm form,
@@ -119,6 +118,11 @@ Job Service::Impl::MakeJob(const std::shared_ptr<Running>& run, size_t choice, I
   job.stop_ids.assign(answering.stop_ids().begin(), answering.stop_ids().end());
   job.sampling = answering.sampling();
   job.client = run->info.client;
+  if (answering.wants_prompt_rows())
+    job.on_prompt_row = [run, choice](size_t position, std::span<const float> logits) {
+      if (auto step = run->choices[choice].answering->Echo(position, logits))
+        run->response->Events(choice, std::move(step->events), std::move(step->tokens));
+    };
   if (answering.chooses())
     job.choose = [run, choice](std::span<const float> logits) {
       return run->choices[choice].answering->Choose(logits);
@@ -137,6 +141,8 @@ Job Service::Impl::MakeJob(const std::shared_ptr<Running>& run, size_t choice, I
 }
 
 void Service::Impl::Took(Running& run, size_t choice, int32_t id, bool& more) {
+  more = false;
+  if (run.request.max_tokens == 0u) return;  // the prompt is all that was wanted
   Running::Choice& c = run.choices[choice];
   if (options.observer != nullptr) {
     const Clock::time_point now = Clock::now();
@@ -201,7 +207,9 @@ void Service::Impl::Ended(const std::shared_ptr<Running>& run, size_t choice, Jo
   Outcome outcome;
   outcome.reason = c.answering->reason();
   outcome.stop = c.answering->stop_string();
-  outcome.usage = {result.prompt, result.reused, result.generated, c.answering->reasoning_tokens()};
+  const uint64_t generated = run->request.max_tokens == 0u ? 0 : result.generated;
+  if (run->request.max_tokens == 0u) outcome.reason = FinishReason::kLength;
+  outcome.usage = {result.prompt, result.reused, generated, c.answering->reasoning_tokens()};
   outcome.timings = {Milliseconds(result.queue_s), Milliseconds(result.prefill_s),
                      Milliseconds(result.decode_s)};
   EndChoice(*run, choice, std::move(outcome));
@@ -222,24 +230,6 @@ void Service::Impl::EndChoice(Running& run, size_t choice, Outcome outcome) {
 void Service::Impl::EndWithoutTokens(Running& run, size_t choice, size_t prompt) {
   ++run.ended;
   EndChoice(run, choice, {.reason = FinishReason::kLength, .usage = {.prompt = prompt}});
-}
-
-// The prompt as the first text of its answer.
-AnswerStep Service::Impl::Echo(const GenerationRequest& request, size_t number, const Ids& prompt) const {
-  AnswerEvent event;
-  const auto* text = std::get_if<std::string>(&request.prompts[number]);
-  if (text != nullptr) {
-    event.text = *text;
-  } else if (model.has_tokenizer()) {
-    TextStream stream = model.tokenizer().Stream(true);
-    for (const int32_t id : prompt) event.text += stream.Push(id);
-    event.text += stream.Finish();
-  } else {
-    for (const int32_t id : prompt) event.text += fmt::format("{} ", id);
-  }
-  AnswerStep step;
-  step.events.push_back(std::move(event));
-  return step;
 }
 
 // All jobs of a work, or none.
@@ -317,11 +307,13 @@ Parsed<uint64_t> Service::Impl::Run(Work work) {
   }
   run->response = delivery.Open(std::move(work.writer), work.reply, request.stream, std::move(progress));
   if (options.observer != nullptr) options.observer->Began(info);
-  for (size_t i = 0; request.echo && i < run->choices.size(); ++i) {
-    AnswerStep step = Echo(request, i / request.n, prompts[i / request.n]);
-    run->response->Events(i, std::move(step.events), std::move(step.tokens));
+  bool prompt_rows = false;
+  for (size_t i = 0; i < run->choices.size(); ++i) {
+    if (auto step = run->choices[i].answering->Echo())
+      run->response->Events(i, std::move(step->events), std::move(step->tokens));
+    prompt_rows = prompt_rows || run->choices[i].answering->wants_prompt_rows();
   }
-  if (request.max_tokens == 0u) {
+  if (request.max_tokens == 0u && !prompt_rows) {
     for (size_t i = 0; i < run->choices.size(); ++i) EndWithoutTokens(*run, i, prompts[i / request.n].size());
   } else if (auto error = Submit(run, prompts)) {
     return std::move(*error);

@@ -239,6 +239,44 @@ TEST(Service, LogProbabilitiesAreThoseOfTheLogits) {
   }
 }
 
+// Also where the prompt is read in company and in several pieces.
+TEST(Service, LogProbabilitiesOfAPromptAreThoseOfItsLogits) {
+  const auto service = Make(Stories());
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += i % 7 == 0 ? " The fox" : " and the mouse";
+  GenerationRequest request = Raw(text, 0);
+  request.echo = true;
+  request.logprobs = 2;
+  request.n = 2;
+  Pending company = Start(*service, Raw("Once upon a time", 30));
+  const Collected all = Answer(*service, request);
+  const std::vector<int32_t> ids = Stories().tokenizer().Encode(text);
+  const auto vocab = static_cast<size_t>(Stories().vocab_size());
+  auto session = Session::Create(Stories(), {.context = 400});
+  std::vector<float> logits(ids.size() * vocab);
+  ASSERT_GT(ids.size(), 100u);
+  ASSERT_TRUE(session->Append(ids, LogitRows::kAll, logits).ok());
+  for (const Said& said : all.choices) {
+    EXPECT_EQ(said.text, text);
+    EXPECT_EQ(said.outcome.usage.completion, 0u);
+    EXPECT_EQ(said.outcome.reason, FinishReason::kLength);
+    ASSERT_EQ(said.tokens.size(), ids.size());
+    EXPECT_FALSE(said.tokens[0].logprob.has_value());
+    std::string joined = said.tokens[0].bytes;
+    for (size_t i = 1; i < ids.size(); ++i) {
+      const float* const row = &logits[(i - 1) * vocab];
+      double sum = 0;
+      for (int64_t j = 0; j < Stories().usable_vocab(); ++j) sum += std::exp(double{row[j]});
+      EXPECT_NEAR(*said.tokens[i].logprob, row[ids[i]] - std::log(sum), 1e-5) << i;
+      EXPECT_EQ(said.tokens[i].top.size(), 2u);
+      joined += said.tokens[i].bytes;
+    }
+    EXPECT_EQ(joined, text);
+  }
+  EXPECT_EQ(company.done.get().choices[0].text,
+            Answer(*service, Raw("Once upon a time", 30)).choices[0].text);
+}
+
 TEST(Service, StopStringsSpanTokensAndNeverLeak) {
   const auto service = Make(Stories());
   const Said whole = Answer(*service, Raw("Once upon a time", 40)).choices[0];
