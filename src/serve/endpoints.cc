@@ -72,33 +72,36 @@ struct Api {
   std::unique_ptr<ResponseWriter> (*writer)(const GenerationRequest& request, ResponseNames names);
 };
 
+std::string ErrorBody(ApiForm form, const ApiError& error, std::string_view request_id) {
+  return form == ApiForm::kAnthropic ? AnthropicErrorBody(error, request_id) : OpenAiErrorBody(error);
+}
+
 void Generate(const Api& api, const Call& call) {
   Service& service = *call.service;
   Parsed<GenerationRequest> parsed = api.parse(call.request.body, service.limits());
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return SendError(*call.reply, call.form, *error);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return SendError(call, *error);
   Work work;
   work.request = std::get<GenerationRequest>(std::move(parsed));
-  if (!service.Serves(work.request.model))
-    return SendError(*call.reply, call.form, UnknownModel(work.request.model));
+  if (!service.Serves(work.request.model)) return SendError(call, UnknownModel(work.request.model));
   work.form = call.form;
   work.endpoint = call.request.path;
   work.client = ClientOf(call.request);
   work.names = service.NewNames(work.request.model);
+  work.names.id = call.id;
   work.writer = api.writer(work.request, work.names);
   work.reply = call.reply;
   const Parsed<uint64_t> taken = service.Run(std::move(work));
-  if (const auto* error = std::get_if<ApiError>(&taken)) SendError(*call.reply, call.form, *error);
+  if (const auto* error = std::get_if<ApiError>(&taken)) SendError(call, *error);
 }
 
 void CountTokens(const Call& call) {
   const Parsed<GenerationRequest> parsed =
       ParseAnthropicCountTokens(call.request.body, call.service->limits());
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return SendError(*call.reply, call.form, *error);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return SendError(call, *error);
   const auto& request = std::get<GenerationRequest>(parsed);
-  if (!call.service->Serves(request.model))
-    return SendError(*call.reply, call.form, UnknownModel(request.model));
+  if (!call.service->Serves(request.model)) return SendError(call, UnknownModel(request.model));
   const auto prompts = call.service->Prompts(request);
-  if (const auto* error = std::get_if<ApiError>(&prompts)) return SendError(*call.reply, call.form, *error);
+  if (const auto* error = std::get_if<ApiError>(&prompts)) return SendError(call, *error);
   uint64_t tokens = 0;
   for (const auto& prompt : std::get<0>(prompts)) tokens += prompt.size();
   SendJson(*call.reply, AnthropicCountTokensBody(tokens));
@@ -143,7 +146,7 @@ void ListModels(const Call& call) {
 
 void ShowModel(const Call& call) {
   const std::string& id = call.parts.at(0);
-  if (!call.service->Serves(id)) return SendError(*call.reply, call.form, UnknownModel(id));
+  if (!call.service->Serves(id)) return SendError(call, UnknownModel(id));
   JsonOut out;
   WriteModel(*call.service, id, call.form, out);
   SendJson(*call.reply, out.Take());
@@ -161,11 +164,14 @@ void SendJson(Reply& reply, std::string body, int status) {
   reply.Send(status, {{"Content-Type", "application/json"}}, std::move(body));
 }
 
-void SendError(Reply& reply, ApiForm form, const ApiError& error) {
+void SendError(Reply& reply, ApiForm form, const ApiError& error, std::string_view request_id) {
   HttpHeaders headers{{"Content-Type", "application/json"}};
   if (error.retry_after_s > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
-  reply.Send(error.status, std::move(headers),
-             form == ApiForm::kAnthropic ? AnthropicErrorBody(error) : OpenAiErrorBody(error));
+  reply.Send(error.status, std::move(headers), ErrorBody(form, error, request_id));
+}
+
+void SendError(const Call& call, const ApiError& error) {
+  SendError(*call.reply, call.form, error, "req_" + call.id);
 }
 
 std::string ClientOf(const HttpRequest& request) {
@@ -205,6 +211,14 @@ void Endpoints::SetService(std::shared_ptr<Service> service) {
   service_ = std::move(service);
 }
 
+ApiError Endpoints::WhyNot() const {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return {503, "The server is ending.", "", "", 1};
+  const uint64_t total = to_load_.load();
+  std::string how_far = total > 0 ? fmt::format(": {} % are there", loaded_.load() * 100 / total) : "";
+  return {503, fmt::format("The model is loading{}.", how_far), "", "", 1};
+}
+
 void Endpoints::Health(const Call& call) const {
   bool ending = false;
   {
@@ -225,49 +239,44 @@ void Endpoints::Health(const Call& call) const {
 }
 
 void Endpoints::Handle(const HttpRequest& request, std::shared_ptr<Reply> reply) const {
-  const ApiForm form = FormOf(request);
+  std::string id = RandomName();
+  // Each under the name that one of the APIs' clients looks for.
+  HttpHeaders headers{{"x-request-id", "req_" + id}, {"request-id", "req_" + id}};
   if (!options_.cors_origin.empty()) {
-    reply = std::make_shared<WithHeaders>(std::move(reply),
-                                          HttpHeaders{{"Access-Control-Allow-Origin", options_.cors_origin},
-                                                      {"Access-Control-Expose-Headers", "*"},
-                                                      {"Vary", "Origin"}});
+    headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
+    headers.emplace_back("Access-Control-Expose-Headers", "*");
+    headers.emplace_back("Vary", "Origin");
   }
-  Call call{request, std::move(reply), {}, service(), form};
+  reply = std::make_shared<WithHeaders>(std::move(reply), std::move(headers));
+  Call call{request, std::move(reply), {}, service(), FormOf(request), std::move(id)};
   std::string allowed;
   for (const Route& route : routes_) {
     std::vector<std::string> parts;
     if (!Matches(route.pattern, request.path, parts)) continue;
     allowed += (allowed.empty() ? "" : ", ") + route.method;
     if (request.method != route.method && !(request.method == "HEAD" && route.method == "GET")) continue;
-    if (route.needs_service && call.service == nullptr) {
-      const uint64_t total = to_load_.load();
-      const std::string message =
-          total > 0 ? fmt::format("The model is loading: {} % are there.", loaded_.load() * 100 / total)
-                    : "The model is not there yet.";
-      return SendError(*call.reply, form, {503, message, "", "", 1});
-    }
+    if (route.needs_service && call.service == nullptr) return SendError(call, WhyNot());
     call.parts = std::move(parts);
     return route.handle(call);
   }
   if (allowed.empty()) {
-    return SendError(
-        *call.reply, form,
-        {404, fmt::format("There is nothing at {} {}.", request.method, request.path), "", "not_found"});
+    return SendError(call, {404, fmt::format("There is nothing at {} {}.", request.method, request.path), "",
+                            "not_found"});
   }
   if (request.method == "OPTIONS") {
-    HttpHeaders headers{{"Allow", allowed + ", OPTIONS"}};
+    HttpHeaders says{{"Allow", allowed + ", OPTIONS"}};
     if (!options_.cors_origin.empty()) {
-      headers.emplace_back("Access-Control-Allow-Methods", allowed);
-      headers.emplace_back("Access-Control-Allow-Headers", "*, Authorization");
-      headers.emplace_back("Access-Control-Max-Age", "600");
+      says.emplace_back("Access-Control-Allow-Methods", allowed);
+      says.emplace_back("Access-Control-Allow-Headers", "*, Authorization");
+      says.emplace_back("Access-Control-Max-Age", "600");
     }
-    return call.reply->Send(204, std::move(headers), "");
+    return call.reply->Send(204, std::move(says), "");
   }
   const ApiError error{405,
                        fmt::format("{} is not allowed at {}: {} is.", request.method, request.path, allowed),
                        "", "method_not_allowed"};
   call.reply->Send(405, {{"Content-Type", "application/json"}, {"Allow", allowed}},
-                   form == ApiForm::kAnthropic ? AnthropicErrorBody(error) : OpenAiErrorBody(error));
+                   ErrorBody(call.form, error, "req_" + call.id));
 }
 
 }  // namespace glint::serve

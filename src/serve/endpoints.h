@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "serve/generation.h"
 #include "serve/http.h"
 #include "serve/service.h"
 
@@ -21,6 +22,7 @@ struct Call {
   std::vector<std::string> parts;    // what the {} of the route's path stood for
   std::shared_ptr<Service> service;  // null while the model loads, if the route does without
   ApiForm form = ApiForm::kOpenAi;   // how its errors are written
+  std::string id;  // of the request: x-request-id and request-id of its answer are "req_" and this
 };
 
 struct Route {
@@ -51,6 +53,7 @@ class Endpoints {
  private:
   void AddOwnRoutes();
   void Health(const Call& call) const;
+  ApiError WhyNot() const;  // there is no service
   std::shared_ptr<Service> service() const;
 
   const EndpointOptions options_;
@@ -64,7 +67,8 @@ class Endpoints {
 // The form of errors on a path: Anthropic's under /v1/messages, and wherever its clients say who they are.
 ApiForm FormOf(const HttpRequest& request);
 // The error as a whole answer, with Retry-After if it has one.
-void SendError(Reply& reply, ApiForm form, const ApiError& error);
+void SendError(Reply& reply, ApiForm form, const ApiError& error, std::string_view request_id = {});
+void SendError(const Call& call, const ApiError& error);
 void SendJson(Reply& reply, std::string body, int status = 200);
 // Whom the queue takes turns between: the key that was sent and the address it came from.
 std::string ClientOf(const HttpRequest& request);

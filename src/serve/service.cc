@@ -327,6 +327,16 @@ Parsed<uint64_t> Service::Impl::Run(Work work) {
   return info.id;
 }
 
+std::string RandomName() {
+  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  std::string name;
+  for (int half = 0; half < 2; ++half) {
+    uint64_t bits = Random64();
+    for (int i = 0; i < 10; ++i, bits /= kLetters.size()) name += kLetters[bits % kLetters.size()];
+  }
+  return name;
+}
+
 Result<std::unique_ptr<Service>> Service::Create(const Model& model, ServiceOptions options) try {
   auto impl = std::make_unique<Impl>(model, std::move(options));
   auto scheduler = Scheduler::Create(model, impl->options.scheduler);
@@ -357,13 +367,7 @@ bool Service::Serves(std::string_view name) const {
 }
 
 ResponseNames Service::NewNames(std::string model) const {
-  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  ResponseNames names{"", std::time(nullptr), std::move(model), impl_->fingerprint};
-  for (int half = 0; half < 2; ++half) {
-    uint64_t bits = Random64();
-    for (int i = 0; i < 10; ++i, bits /= kLetters.size()) names.id += kLetters[bits % kLetters.size()];
-  }
-  return names;
+  return {RandomName(), std::time(nullptr), std::move(model), impl_->fingerprint};
 }
 
 Parsed<std::vector<Ids>> Service::Prompts(const GenerationRequest& request) const {

@@ -15,6 +15,9 @@
 
 namespace glint::serve {
 
+// 20 letters and digits that nobody can guess and that do not come again.
+std::string RandomName();
+
 // How errors are written.
 enum class ApiForm : uint8_t { kOpenAi, kAnthropic };
 

@@ -10,6 +10,8 @@ is.
 import json
 import math
 import sys
+import time
+import traceback
 
 try:
     import anthropic
@@ -421,11 +423,11 @@ wanted = sys.argv[4:]
 for function in CASES:
     if wanted and function.__name__ not in wanted:
         continue
+    begin = time.monotonic()
     try:
         function()
-        print("ok", function.__name__)
+        print("ok", function.__name__, f"{time.monotonic() - begin:.1f} s")
     except Exception as error:  # the next cases say more
-        import traceback
         failed += 1
         print("FAILED", function.__name__, type(error).__name__, error)
         traceback.print_exc(file=sys.stdout)

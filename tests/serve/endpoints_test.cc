@@ -1,0 +1,135 @@
+// Paths, methods, states and headers; what the APIs' own handlers say is tested by their clients (tests/cli/serve_test.cc).
+#include "serve/endpoints.h"
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "tests/engine/reference.h"
+#include "tests/serve/service_test_support.h"
+
+namespace glint::serve {
+namespace {
+
+std::shared_ptr<FakeReply> Ask(const Endpoints& endpoints, const std::string& method, const std::string& path,
+                               const std::string& body = "", HttpHeaders headers = {}) {
+  HttpRequest request;
+  request.method = method;
+  request.path = path;
+  request.body = body;
+  request.headers = std::move(headers);
+  request.peer = "127.0.0.1:5";
+  auto reply = std::make_shared<FakeReply>();
+  endpoints.Handle(request, reply);
+  return reply;
+}
+
+std::string Field(const FakeReply& reply, const std::string& path) {
+  const auto json = ParseJson(reply.text(), "answer");
+  EXPECT_TRUE(json.ok()) << reply.text();
+  if (!json.ok()) return "";
+  const auto text = json->Get<std::string>(path);
+  return text.ok() ? *text : "";
+}
+
+std::shared_ptr<Service> Stories() {
+  static const Model model =
+      test::MustOpen(GLINT_SOURCE_DIR "/models/stories/stories.gguf", {.device = "cpu", .threads = 2});
+  auto service = Service::Create(model, {.scheduler = {.context = 256}, .aliases = {"fable"}});
+  EXPECT_TRUE(service.ok());
+  return *std::move(service);
+}
+
+TEST(Endpoints, WhileTheModelLoadsHealthSaysHowFarAndOthersWait) {
+  Endpoints endpoints;
+  endpoints.SetLoading(30, 120);
+  auto reply = Ask(endpoints, "GET", "/health");
+  EXPECT_EQ(reply->status(), 503);
+  EXPECT_EQ(reply->text(), R"({"status":"loading","progress":{"done":30,"total":120}})");
+  reply = Ask(endpoints, "POST", "/v1/chat/completions", "{}");
+  EXPECT_EQ(reply->status(), 503);
+  EXPECT_EQ(reply->Header("Retry-After"), "1");
+  EXPECT_NE(Field(*reply, "error.message").find("25 %"), std::string::npos) << reply->text();
+  reply = Ask(endpoints, "POST", "/v1/messages", "{}");
+  EXPECT_EQ(reply->status(), 503);
+  EXPECT_EQ(Field(*reply, "error.type"), "overloaded_error");
+
+  const std::shared_ptr<Service> service = Stories();
+  endpoints.SetService(service);
+  EXPECT_EQ(Ask(endpoints, "GET", "/health")->status(), 200);
+  EXPECT_EQ(Ask(endpoints, "GET", "/v1/models")->status(), 200);
+  endpoints.SetService(nullptr);
+  reply = Ask(endpoints, "GET", "/health");
+  EXPECT_EQ(reply->status(), 503);
+  EXPECT_EQ(Field(*reply, "status"), "ending");
+  EXPECT_NE(Ask(endpoints, "GET", "/v1/models")->text().find("ending"), std::string::npos);
+}
+
+TEST(Endpoints, PathsAndMethodsAreMatchedExactly) {
+  Endpoints endpoints;
+  std::vector<std::string> parts;
+  const auto keep = [&parts](const Call& call) {
+    parts = call.parts;
+    SendJson(*call.reply, "{}");
+  };
+  endpoints.Add({"GET", "/a/{}/b/{}", false, keep});
+  endpoints.Add({"DELETE", "/a/{}/b/{}", false, keep});
+  EXPECT_EQ(Ask(endpoints, "GET", "/a/x y/b/..%2f")->status(), 200);
+  EXPECT_EQ(parts, (std::vector<std::string>{"x y", "..%2f"}));
+  EXPECT_EQ(Ask(endpoints, "HEAD", "/a/1/b/2")->status(), 200);
+  for (const char* path :
+       {"/", "/a", "/a/1/b", "/a/1/b/2/c", "/a/1/c/2", "/v1", "/v1/chat/completions/x", "/V1/models"})
+    EXPECT_EQ(Ask(endpoints, "GET", path)->status(), 404) << path;
+  auto reply = Ask(endpoints, "POST", "/a/1/b/2");
+  EXPECT_EQ(reply->status(), 405);
+  EXPECT_EQ(reply->Header("Allow"), "GET, DELETE");
+  reply = Ask(endpoints, "OPTIONS", "/a/1/b/2");
+  EXPECT_EQ(reply->status(), 204);
+  EXPECT_EQ(reply->Header("Allow"), "GET, DELETE, OPTIONS");
+  EXPECT_EQ(reply->Header("Access-Control-Allow-Methods"),
+            "");  // of its own origin alone, unless told otherwise
+  EXPECT_EQ(Ask(Endpoints({.cors_origin = "*"}), "OPTIONS", "/health")->Header("Access-Control-Allow-Origin"),
+            "*");
+}
+
+TEST(Endpoints, ErrorsHaveTheFormOfThePathAndTheRequestItsName) {
+  Endpoints endpoints;
+  const std::shared_ptr<Service> service = Stories();
+  endpoints.SetService(service);
+  auto reply = Ask(endpoints, "POST", "/v1/chat/completions", "{");
+  EXPECT_EQ(reply->status(), 400);
+  EXPECT_EQ(Field(*reply, "error.type"), "invalid_request_error");
+  EXPECT_EQ(Field(*reply, "type"), "");
+  reply = Ask(endpoints, "POST", "/v1/messages", "{");
+  EXPECT_EQ(reply->status(), 400);
+  EXPECT_EQ(Field(*reply, "type"), "error");
+  EXPECT_EQ(Field(*reply, "request_id"), reply->Header("request-id"));
+  EXPECT_EQ(Field(*Ask(endpoints, "GET", "/v1/models/x", "", {{"Anthropic-Version", "2023-06-01"}}), "type"),
+            "error");
+  EXPECT_EQ(Field(*Ask(endpoints, "GET", "/v1/models/x"), "error.code"), "model_not_found");
+  EXPECT_EQ(Field(*Ask(endpoints, "GET", "/v1/models/fable"), "id"), "fable");
+
+  // A whole answer is known by the name that its headers say.
+  reply = Ask(endpoints, "POST", "/v1/completions", R"({"model":"fable","prompt":"Once","max_tokens":2})");
+  ASSERT_TRUE(reply->Wait());
+  EXPECT_EQ(reply->status(), 200);
+  EXPECT_EQ("req_" + Field(*reply, "id").substr(5), reply->Header("x-request-id"));
+  EXPECT_EQ(Field(*reply, "model"), "fable");
+  const auto other = Ask(endpoints, "POST", "/v1/completions", R"({"model":"x","prompt":"Once"})");
+  EXPECT_EQ(other->status(), 404);
+  EXPECT_NE(other->Header("x-request-id"), reply->Header("x-request-id"));
+}
+
+TEST(Endpoints, ClientsAreToldApartByKeyAndAddress) {
+  HttpRequest request;
+  request.peer = "[2001:db8::1]:50123";
+  const std::string a = ClientOf(request);
+  request.peer = "[2001:db8::1]:50124";
+  EXPECT_EQ(ClientOf(request), a);
+  request.headers = {{"x-api-key", "k"}};
+  EXPECT_NE(ClientOf(request), a);
+  request.peer = "[2001:db8::2]:50124";
+  EXPECT_NE(ClientOf(request), a);
+}
+
+}  // namespace
+}  // namespace glint::serve
