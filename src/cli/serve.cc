@@ -89,6 +89,10 @@ Result<int> Serve(const ServeOptions& o) {
   serve::Endpoints endpoints({.cors_origin = o.cors.value_or("")});
   auto created = serve::HttpServer::Create(*settings);
   if (!created.ok()) return created.status();
+  const bool own =
+      settings->host == "localhost" || settings->host == "::1" || settings->host.starts_with("127.");
+  if (!own && settings->api_keys.empty())
+    PrintError("glint serve: note: without --api-key, whoever reaches this machine may ask\n");
   // Declared after what it calls: it ends first.
   const std::unique_ptr<serve::HttpServer> server = *std::move(created);
   server->Serve([&endpoints](const serve::HttpRequest& request, std::shared_ptr<serve::Reply> reply) {

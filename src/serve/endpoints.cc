@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/hash.h"
 #include "serve/anthropic_messages.h"
 #include "serve/api_error.h"
 #include "serve/json_out.h"
@@ -175,10 +176,16 @@ void SendError(const Call& call, const ApiError& error) {
 }
 
 std::string ClientOf(const HttpRequest& request) {
+  // Of this process alone, so that what stands in logs says nothing of the key.
+  static const std::string salt = RandomName();
   const std::string_view key =
       request.HasHeader("authorization") ? request.Header("authorization") : request.Header("x-api-key");
   const std::string address = request.peer.substr(0, request.peer.rfind(':'));
-  return fmt::format("{} {}", address, key);
+  if (key.empty()) return address;
+  Hasher hasher;
+  hasher.AddText(salt);
+  hasher.AddText(key);
+  return fmt::format("{} {:08x}", address, static_cast<uint32_t>(hasher.Value().low));
 }
 
 Endpoints::Endpoints(EndpointOptions options) : options_(std::move(options)) { AddOwnRoutes(); }

@@ -70,7 +70,7 @@ ApiForm FormOf(const HttpRequest& request);
 void SendError(Reply& reply, ApiForm form, const ApiError& error, std::string_view request_id = {});
 void SendError(const Call& call, const ApiError& error);
 void SendJson(Reply& reply, std::string body, int status = 200);
-// Whom the queue takes turns between: the key that was sent and the address it came from.
+// Whom the queue takes turns between: the address that the request came from, and a name for the key that it brought, which is not the key.
 std::string ClientOf(const HttpRequest& request);
 
 }  // namespace glint::serve

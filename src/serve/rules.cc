@@ -57,7 +57,7 @@ Result<Rules::GrammarPtr> Rules::Keep(const std::string& key, Make make) {
   kept_.push_front({key, *made});
   size_t bytes = 0;
   const auto out = std::find_if(kept_.begin(), kept_.end(), [&, number = size_t{0}](const Kept& one) mutable {
-    bytes += one.grammar->bytes();
+    bytes += one.grammar->bytes() + one.key.size();
     return ++number > kMostKept || (number > 1 && bytes > kMostBytes);
   });
   kept_.erase(out, kept_.end());
@@ -70,7 +70,7 @@ Result<Rules::GrammarPtr> Rules::Calls(const GenerationRequest& request) {
   const uint32_t most = named || !choice.parallel ? 1 : kMostCalls;
   std::string all = fmt::format("calls {} {}\n", most, named ? choice.name : "");
   for (const std::string& tool : request.chat.tools) all += tool + "\n";
-  return Keep(grammar::Grammar::Key(all), [&](auto vocabulary) -> Result<GrammarPtr> {
+  return Keep(all, [&](auto vocabulary) -> Result<GrammarPtr> {
     const auto marks = grammar::GlmToolMarks(model_.tokenizer());
     if (!marks.ok()) return marks.status();
     std::vector<Json> tools;  // the schemas point into them
@@ -110,7 +110,7 @@ Parsed<AnswerRules> Rules::For(const GenerationRequest& request) {
   const Constraint& constraint = request.constraint;
   if (constraint.kind == Constraint::Kind::kNone) return rules;
   const bool any = constraint.kind == Constraint::Kind::kJsonObject;
-  const std::string key = any ? "object" : grammar::Grammar::Key("schema " + constraint.schema);
+  const std::string key = any ? "object" : "schema\n" + constraint.schema;
   auto form = Keep(key, [&](auto vocabulary) {
     return any ? grammar::Grammar::AnyObject(std::move(vocabulary))
                : grammar::Grammar::OfSchema(std::move(vocabulary), constraint.schema, "response_format");

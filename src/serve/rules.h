@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "glint/model.h"
@@ -45,7 +44,7 @@ class Rules {
   std::mutex mutex_;  // of what follows
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;
   struct Kept {
-    std::string key;
+    std::string key;  // the whole text: of a hash, somebody could make another's
     GrammarPtr grammar;
   };
   std::list<Kept> kept_;  // the last used first

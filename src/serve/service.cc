@@ -285,6 +285,17 @@ Parsed<uint64_t> Service::Impl::Run(Work work) {
     return error;
   };
 
+  // Before anything is made for them: 128 answers to each of 128 prompts is something that one can ask for.
+  const auto most =
+      static_cast<size_t>(options.scheduler.queue) + static_cast<size_t>(options.scheduler.sessions);
+  if (request.choices() > most) {
+    return refuse(
+        {400,
+         fmt::format("{} answers are more than this server takes at once, which is {}: ask for fewer, or "
+                     "in several requests.",
+                     request.choices(), most),
+         "n", "invalid_value"});
+  }
   auto encoded = EncodePrompts(model, request);
   if (auto* error = std::get_if<ApiError>(&encoded)) return refuse(std::move(*error));
   auto& prompts = std::get<std::vector<Ids>>(encoded);

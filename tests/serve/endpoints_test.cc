@@ -125,8 +125,10 @@ TEST(Endpoints, ClientsAreToldApartByKeyAndAddress) {
   const std::string a = ClientOf(request);
   request.peer = "[2001:db8::1]:50124";
   EXPECT_EQ(ClientOf(request), a);
-  request.headers = {{"x-api-key", "k"}};
+  request.headers = {{"x-api-key", "secret"}};
   EXPECT_NE(ClientOf(request), a);
+  EXPECT_EQ(ClientOf(request).find("secret"), std::string::npos);
+  EXPECT_EQ(ClientOf(request), ClientOf(request));
   request.peer = "[2001:db8::2]:50124";
   EXPECT_NE(ClientOf(request), a);
 }

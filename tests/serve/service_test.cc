@@ -559,6 +559,10 @@ TEST(Service, AFullQueueRefusesAllChoicesOfARequest) {
   EXPECT_EQ(refused.refused->status, 429);
   EXPECT_GE(refused.refused->retry_after_s, 1u);
   EXPECT_EQ(watcher.status, 429);
+  three.n = 4;  // there is never room for so many
+  const Pending never = Start(*service, three);
+  ASSERT_TRUE(never.refused.has_value());
+  EXPECT_EQ(never.refused->status, 400);
   ready.set_value();
   EXPECT_EQ(running.done.get().choices[0].outcome.usage.completion, 4u);
   // None of its choices is left, and others are answered.
