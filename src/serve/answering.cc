@@ -88,6 +88,8 @@ Result<int32_t> Answering::ChooseBy(std::span<const float> logits) {
   if (may_call) mask_[static_cast<size_t>(rules_.call_mark) / 64] |= uint64_t{1} << (rules_.call_mark % 64);
   grammar::ApplyMask(mask_, masked_);
   const auto id = sampler_->Sample(masked_);
+  // A request that bans what ends its answer gets one that ends all the same.
+  if (!id.ok() && matcher_->IsComplete() && !stop_ids().empty()) return stop_ids().front();
   if (!id.ok()) return id;
   if (may_call && *id == rules_.call_mark) {
     matcher_.emplace(rules_.calls);

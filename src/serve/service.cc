@@ -191,6 +191,9 @@ void Service::Impl::Ended(const std::shared_ptr<Running>& run, size_t choice, Jo
   if (result.end == JobEnd::kFailed) {
     const Status& status = result.status;
     ApiError error{500, status.message()};
+    // Only its bans can leave a request without a token to choose.
+    if (status.code() == Code::kBadInput && !run->request.sampler.logit_bias.empty())
+      error = {400, status.message(), "logit_bias", "invalid_value"};
     if (status.code() == Code::kNoRoom) error = {503, status.message(), "", "", 1};
     return FailRun(*run, std::move(error));
   }

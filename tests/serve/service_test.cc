@@ -422,6 +422,29 @@ TEST(Service, WithoutParallelCallsTheFirstEndsTheAnswer) {
   EXPECT_GT(Answer(*service, request).choices[0].calls.size(), 1u);
 }
 
+TEST(Service, BansThatLeaveNothing) {
+  const auto service = Make(Stories());
+  // Of an object's end: it ends without.
+  GenerationRequest request = Chat("Describe the fox.", 300);
+  request.constraint = {Constraint::Kind::kJsonSchema, R"({"const":{"a":1}})"};
+  for (const int32_t id : Stories().tokenizer().stop_ids())
+    request.sampler.logit_bias.emplace_back(id, -INFINITY);
+  const Said said = Answer(*service, request).choices[0];
+  EXPECT_EQ(said.outcome.reason, FinishReason::kStop);
+  EXPECT_TRUE(ParseJson(said.text, "answer").ok()) << said.text;
+  // Of everything: nobody else's fault, and nobody else's harm.
+  GenerationRequest none = Raw("Once", 5);
+  for (int32_t id = 0; id < Stories().usable_vocab(); ++id)
+    none.sampler.logit_bias.emplace_back(id, -INFINITY);
+  Pending pending = Start(*service, none);
+  Pending company = Start(*service, Raw("Once", 5));
+  const Collected all = pending.done.get();
+  ASSERT_TRUE(all.error.has_value());
+  EXPECT_EQ(all.error->status, 400);
+  EXPECT_EQ(all.error->param, "logit_bias");
+  EXPECT_EQ(company.done.get().choices[0].outcome.usage.completion, 5u);
+}
+
 // A model that calls freely, token by token.
 TEST(Service, AFreeCallEndsAnAnswerThatMayHaveOne) {
   const Tokenizer& tokenizer = Thinking().tokenizer();
