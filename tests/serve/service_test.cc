@@ -365,6 +365,19 @@ TEST(Service, AnswersHaveTheFormAskedFor) {
   }
 }
 
+// Though the model would like to end in the middle of its reasoning.
+TEST(Service, ReasoningCannotEndATurnThatOwesAForm) {
+  const auto service = Make(Thinking());
+  GenerationRequest request = Chat("Describe the fox.", 100);
+  request.constraint = {Constraint::Kind::kJsonSchema, R"({"const":{"a":1}})"};
+  for (const int32_t id : Thinking().tokenizer().stop_ids())
+    request.sampler.logit_bias.emplace_back(id, 100.0f);
+  request.sampler.logit_bias.emplace_back(Thinking().tokenizer().Find("</think>"), 50.0f);
+  const Said said = Answer(*service, request).choices[0];
+  EXPECT_EQ(said.outcome.reason, FinishReason::kStop);
+  EXPECT_TRUE(ParseJson(said.text, "answer").ok()) << said.text;
+}
+
 TEST(Service, ForcedCallsAreCallsAndBannedOnesAreNot) {
   const auto service = Make(Thinking());
   std::mt19937_64 rng(Seed());
@@ -376,7 +389,7 @@ TEST(Service, ForcedCallsAreCallsAndBannedOnesAreNot) {
     request.stream = i % 2 == 0;
     request.chat.tools = {kTool, R"({"type":"function","function":{"name":"other"}})"};
     request.tool_choice.kind = i % 3 == 0 ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kNamed;
-    request.tool_choice.name = i % 3 == 0 ? "" : "get_weather";
+    request.tool_choice.name = i % 3 == 0 ? "" : i % 3 == 1 ? "other" : "get_weather";
     request.tool_choice.parallel = i % 2 == 0;
     const Said said = Answer(*service, request).choices[0];
     if (said.outcome.reason == FinishReason::kLength) continue;
@@ -386,6 +399,9 @@ TEST(Service, ForcedCallsAreCallsAndBannedOnesAreNot) {
       EXPECT_EQ(said.calls.size(), 1u);
     }
     for (const ToolCall& call : said.calls) {
+      if (i % 3 != 0) {
+        EXPECT_EQ(call.name, request.tool_choice.name);
+      }
       const auto arguments = ParseJson(call.arguments, "arguments");
       ASSERT_TRUE(arguments.ok()) << call.arguments;
       if (call.name != "get_weather") continue;
