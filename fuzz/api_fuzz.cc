@@ -10,6 +10,7 @@
 #include "serve/api_error.h"
 #include "serve/openai_chat.h"
 #include "serve/openai_completions.h"
+#include "serve/openai_responses.h"
 
 namespace {
 
@@ -39,6 +40,27 @@ void Check(const Parsed<GenerationRequest>& parsed, bool needs_prompts) {
   for (const auto& [id, bias] : request.sampler.logit_bias) Require(id >= 0 && id < 100 && !std::isnan(bias));
 }
 
+// A request of the responses API, too, and what it says of itself; and its items read again, as a later response does.
+void CheckResponses(std::string_view body, const glint::serve::RequestLimits& limits) {
+  const auto parsed = glint::serve::ParseOpenAiResponses(body, limits, nullptr);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+    // A reference to an item that is kept nowhere.
+    if (error->status != 404) Check(*error, false);
+    return;
+  }
+  const auto& request = std::get<glint::serve::ResponsesRequest>(parsed);
+  Check(request.generation, false);
+  for (const auto& [key, json] : request.echo) Require(glint::ParseJson(json, key, {.depth = 72}).ok());
+  for (const auto& item : request.input) {
+    glint::serve::JsonOut out;
+    glint::serve::WriteItem(item, out);
+    const auto json = glint::ParseJson(out.Take(), "item", {.depth = 72});
+    Require(json.ok());
+    glint::serve::Trouble trouble;
+    Require(glint::serve::ReadItem(*json, "item", trouble).has_value());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -49,5 +71,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(glint::serve::ParseOpenAiCompletion(body, limits), true);
   Check(glint::serve::ParseAnthropicMessages(body, limits), false);
   Check(glint::serve::ParseAnthropicCountTokens(body, limits), false);
+  CheckResponses(body, limits);
   return 0;
 }

@@ -288,18 +288,8 @@ void ReadResponseFormat(Fields& fields, Trouble& trouble, GenerationRequest& req
   members.RefuseOthers();
 }
 
-// The model knows three efforts; "none" is a turn whose reasoning is closed before it begins.
-void SetEffort(std::string_view effort, GenerationRequest& request) {
-  request.skip_reasoning = effort == "none";
-  request.chat.reasoning_effort = effort == "none" || effort == "minimal" || effort == "low" ? "low"
-                                  : effort == "medium" || effort == "high"                   ? "high"
-                                                                                             : "";
-}
-
 void ReadReasoning(Fields& fields, Trouble& trouble, GenerationRequest& request) {
-  const std::initializer_list<std::string_view> kEfforts = {"none", "minimal", "low", "medium",
-                                                            "high", "xhigh",   "max"};
-  if (const auto effort = fields.Word("reasoning_effort", kEfforts)) SetEffort(*effort, request);
+  if (const auto effort = ReadEffort(fields, "reasoning_effort")) SetEffort(*effort, request);
   if (const Json* thinking = fields.Object("thinking")) {
     Fields members(trouble, *thinking, "thinking");
     if (const auto type = members.Word("type", {"enabled", "disabled"}))
@@ -313,7 +303,7 @@ void ReadReasoning(Fields& fields, Trouble& trouble, GenerationRequest& request)
     for (const std::string_view key : {"enable_thinking", "thinking"}) {
       if (const auto on = members.Bool(key)) request.skip_reasoning = !*on;
     }
-    if (const auto effort = members.Word("reasoning_effort", kEfforts)) SetEffort(*effort, request);
+    if (const auto effort = ReadEffort(members, "reasoning_effort")) SetEffort(*effort, request);
     if (const auto clear = members.Bool("clear_thinking")) request.chat.clear_thinking = *clear;
     for (const Json::Member& member : arguments->members()) {
       static const std::set<std::string_view> kKnown{"enable_thinking", "thinking", "reasoning_effort",
@@ -336,30 +326,6 @@ struct Choice {
 std::string_view FinishWord(FinishReason reason, bool calls) {
   if (reason == FinishReason::kLength) return "length";
   return calls && reason == FinishReason::kStop ? "tool_calls" : "stop";
-}
-
-void WriteToken(const std::string& bytes, double logprob, JsonOut& out) {
-  out.String("token", ToUtf8(bytes)).Number("logprob", ClampLogprob(logprob)).Key("bytes").Begin('[');
-  for (const char c : bytes) out.Integer(static_cast<uint8_t>(c));
-  out.End(']');
-}
-
-std::string Entries(const std::vector<TokenLogprob>& tokens) {
-  std::string all;
-  for (const TokenLogprob& token : tokens) {
-    JsonOut out;
-    out.Begin('{');
-    WriteToken(token.bytes, token.logprob.value_or(0), out);
-    out.Key("top_logprobs").Begin('[');
-    for (const TokenLogprob::Top& top : token.top) {
-      out.Begin('{');
-      WriteToken(top.bytes, top.logprob, out);
-      out.End('}');
-    }
-    out.End(']').End('}');
-    all += (all.empty() ? "" : ",") + out.Take();
-  }
-  return all;
 }
 
 class ChatWriter final : public ResponseWriter {
@@ -395,7 +361,7 @@ class ChatWriter final : public ResponseWriter {
         return Chunk(choice, delta.Take());
       case AnswerEvent::Kind::kText: {
         c.content += event.text;
-        const std::string entries = logprobs_ ? Entries(tokens) : "";
+        const std::string entries = logprobs_ ? LogprobEntries(tokens) : "";
         c.logprobs += (c.logprobs.empty() || entries.empty() ? "" : ",") + entries;
         delta.Begin('{').String("content", event.text).End('}');
         return Chunk(choice, delta.Take(), entries);

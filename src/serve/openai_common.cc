@@ -78,10 +78,16 @@ void ReadStream(Fields& fields, Trouble& trouble, GenerationRequest& request) {
   members.RefuseOthers();
 }
 
+void WriteToken(const std::string& bytes, double logprob, JsonOut& out) {
+  out.String("token", ToUtf8(bytes)).Number("logprob", ClampLogprob(logprob)).Key("bytes").Begin('[');
+  for (const char c : bytes) out.Integer(static_cast<uint8_t>(c));
+  out.End(']');
+}
+
 }  // namespace
 
-void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& limits,
-                      GenerationRequest& request) {
+void ReadOpenAiSampling(Fields& fields, Trouble& trouble, const RequestLimits& limits,
+                        GenerationRequest& request) {
   request.sampler = limits.sampler;
   SamplerOptions& sampler = request.sampler;
   if (const auto model = fields.RequireString("model")) request.model = *model;
@@ -106,11 +112,27 @@ void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& lim
     sampler.seed = static_cast<uint64_t>(*v);
     request.seeded = true;
   }
-  if (const auto v = fields.Integer("n", 1, kMostChoices)) request.n = static_cast<uint32_t>(*v);
   ReadBias(fields, trouble, limits.vocab_size, request);
   ReadStop(fields, trouble, request);
+}
+
+void ReadOpenAiCommon(Fields& fields, Trouble& trouble, const RequestLimits& limits,
+                      GenerationRequest& request) {
+  ReadOpenAiSampling(fields, trouble, limits, request);
+  if (const auto v = fields.Integer("n", 1, kMostChoices)) request.n = static_cast<uint32_t>(*v);
   ReadStream(fields, trouble, request);
   (void)fields.String("user");
+}
+
+std::optional<std::string> ReadEffort(Fields& fields, std::string_view key) {
+  return fields.Word(key, {"none", "minimal", "low", "medium", "high", "xhigh", "max"});
+}
+
+void SetEffort(std::string_view effort, GenerationRequest& request) {
+  request.skip_reasoning = effort == "none";
+  request.chat.reasoning_effort = effort == "none" || effort == "minimal" || effort == "low" ? "low"
+                                  : effort == "medium" || effort == "high"                   ? "high"
+                                                                                             : "";
 }
 
 std::string DataFrame(std::string_view json) { return fmt::format("data: {}\n\n", json); }
@@ -146,6 +168,24 @@ void WriteTimings(const Outcome& outcome, JsonOut& out) {
 }
 
 double ClampLogprob(double logprob) { return logprob >= -9999.0 ? logprob : -9999.0; }
+
+std::string LogprobEntries(const std::vector<TokenLogprob>& tokens) {
+  std::string all;
+  for (const TokenLogprob& token : tokens) {
+    JsonOut out;
+    out.Begin('{');
+    WriteToken(token.bytes, token.logprob.value_or(0), out);
+    out.Key("top_logprobs").Begin('[');
+    for (const TokenLogprob::Top& top : token.top) {
+      out.Begin('{');
+      WriteToken(top.bytes, top.logprob, out);
+      out.End('}');
+    }
+    out.End(']').End('}');
+    all += (all.empty() ? "" : ",") + out.Take();
+  }
+  return all;
+}
 
 Outcome Together(const std::vector<Outcome>& choices, size_t n) {
   Outcome all;

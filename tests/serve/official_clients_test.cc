@@ -14,6 +14,7 @@
 #include "serve/api_error.h"
 #include "serve/openai_chat.h"
 #include "serve/openai_completions.h"
+#include "serve/openai_responses.h"
 #include "tests/serve/api_test_support.h"
 
 namespace glint::serve {
@@ -75,6 +76,39 @@ class OfficialClients : public testing::Test {
     Answer(name, 200, request.stream, all);
   }
 
+  // The same of responses, which a store keeps.
+  ResponsesRequest ReadResponses(const std::string& name) {
+    Parsed<ResponsesRequest> parsed = ParseOpenAiResponses(Request(name), TestLimits(), nullptr);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) {
+      ADD_FAILURE() << name << ": " << error->message << "\n" << Request(name);
+      return {};
+    }
+    return std::get<ResponsesRequest>(std::move(parsed));
+  }
+  void ServeResponses(const std::string& name, const std::vector<AnswerEvent>& events, const Outcome& outcome,
+                      const std::vector<TokenLogprob>& tokens = {}, ResponseStore* store = nullptr) {
+    ResponsesRequest request = ReadResponses(name);
+    const bool stream = request.generation.stream;
+    KeepResponse keep;
+    if (store != nullptr) keep = [store](StoredResponse& response) { return store->Put(response).ok(); };
+    const auto writer = MakeOpenAiResponsesWriter(std::move(request), TestNames(), keep);
+    std::string all = writer->Begin(outcome.usage);
+    for (const AnswerEvent& event : events) {
+      all += writer->KeepAlive({1, 2});
+      all += writer->Event(0, event,
+                           event.kind == AnswerEvent::Kind::kText ? tokens : std::vector<TokenLogprob>());
+    }
+    all += writer->Finish(0, outcome);
+    Answer(name, 200, stream, all + writer->End());
+  }
+  void Answer(const std::string& name, const Parsed<std::string>& body) {
+    if (const auto* error = std::get_if<ApiError>(&body)) {
+      Answer(name, error->status, false, OpenAiErrorBody(*error));
+    } else {
+      Answer(name, 200, false, std::get<std::string>(body));
+    }
+  }
+
   fs::path folder_;
 };
 
@@ -122,6 +156,36 @@ TEST_F(OfficialClients, SendWhatIsReadAndTakeWhatIsWritten) {
   };
   broken("chat_broken_stream", ParseOpenAiChat, MakeOpenAiChatWriter);
   broken("messages_broken_stream", ParseAnthropicMessages, MakeAnthropicMessagesWriter);
+
+  const auto store = std::move(ResponseStore::Open({})).value();
+  ServeResponses("responses_whole", events, TestOutcome(), tokens, store.get());
+  ServeResponses("responses_stream", events, TestOutcome());
+  ServeResponses("responses_accumulated", events, TestOutcome());
+  ServeResponses("responses_incomplete", {Text("hel")}, TestOutcome(FinishReason::kLength));
+  const auto turn = ReadResponses("responses_turn").generation.messages;
+  ASSERT_EQ(turn.size(), 3u);
+  EXPECT_EQ(turn[1].tool_calls.at(0).id, "c");
+  const auto gone = ParseOpenAiResponses(Request("responses_error"), TestLimits(), store.get());
+  ASSERT_TRUE(std::holds_alternative<ApiError>(gone));
+  Answer("responses_error", Parsed<std::string>(std::get<ApiError>(gone)));
+  const auto failing =
+      MakeOpenAiResponsesWriter(ReadResponses("responses_broken_stream"), TestNames(), nullptr);
+  Answer("responses_broken_stream", 200, true,
+         InOrder({failing->Begin({}), failing->Event(0, Text("hel"), {}),
+                  failing->Fail({500, "the device failed"})}));
+  Answer("responses_retrieve", OpenAiResponseBody(store.get(), "resp_X1", {}));
+  Answer("responses_missing", OpenAiResponseBody(store.get(), "resp_1", {}));
+  Answer("responses_cancel", Parsed<std::string>(OpenAiCancelResponse(store.get(), "resp_X1")));
+  Answer("responses_delete", OpenAiDeleteResponse(store.get(), "resp_X1"));
+  StoredResponse listed;
+  listed.id = "resp_X1";
+  listed.input =
+      R"([{"id":"msg_X1i00000","type":"message","status":"completed","content":[{"type":"input_text","text":"hi"}],"role":"user"},)"
+      R"({"id":"rs_X1i00001","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}],"status":"completed"},)"
+      R"({"id":"fc_X1i00002","type":"function_call","status":"completed","arguments":"{}","call_id":"c","name":"get"}])";
+  ASSERT_TRUE(store->Put(listed).ok());
+  Answer("responses_input_items",
+         OpenAiInputItems(store.get(), "resp_X1", {{"order", "asc"}, {"limit", "2"}}));
 
   EXPECT_EQ(Referee("responses"), 0) << Read(folder_ / "log");
 }

@@ -211,6 +211,131 @@ def count_tokens(name):
     assert claude(name).messages.count_tokens(model="m", messages=USER, tools=[CLAUDE_TOOL]).input_tokens == 12
 
 
+FLAT_TOOL = {"type": "function", "name": "get", "description": "d", "strict": True,
+             "parameters": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}}
+
+
+def check_response(r, summary=False):
+    assert r.status == "completed" and r.id.startswith("resp_") and r.object == "response" and r.error is None
+    assert [i.type for i in r.output] == ["reasoning", "message", "function_call"], r.output
+    thought, message, call = r.output
+    assert (thought.summary[0].text if summary else thought.content[0].text) == "hm"
+    assert r.output_text == "hello" and message.role == "assistant" and message.content[0].annotations == []
+    assert call.name == "get" and call.arguments == '{"q":1}' and call.call_id and call.status == "completed"
+    u = r.usage
+    assert (u.input_tokens, u.output_tokens, u.total_tokens) == (10, 7, 17)
+    assert u.input_tokens_details.cached_tokens == 4 and u.output_tokens_details.reasoning_tokens == 2
+    assert r.timings["decode_tokens"] == 7
+
+
+@case
+def responses_whole(name):
+    r = open_ai(name).responses.create(
+        model="m", input=[{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}], instructions="be brief", tools=[FLAT_TOOL],
+        tool_choice="auto", parallel_tool_calls=True, temperature=0.5, top_p=0.9, max_output_tokens=99, reasoning={"effort": "low"},
+        include=["message.output_text.logprobs", "reasoning.encrypted_content"], top_logprobs=1, metadata={"k": "v"}, truncation="disabled",
+        user="u", store=True, text={"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}, "strict": True}},
+        prompt_cache_key="p", safety_identifier="i", service_tier="auto", background=False)
+    check_response(r)
+    assert r.output[1].content[0].logprobs[0].token == "hello" and r.output[1].content[0].logprobs[0].top_logprobs[0].bytes == list(b"hello")
+    assert r.output[0].encrypted_content
+    assert r.instructions == "be brief" and r.temperature == 0.5 and r.top_p == 0.9 and r.max_output_tokens == 99 and r.metadata == {"k": "v"}
+    assert r.reasoning.effort == "low" and r.text.format.type == "json_schema" and r.text.format.schema_ == {"type": "object"}
+    assert r.tools[0].name == "get" and r.tools[0].strict and r.tool_choice == "auto" and r.parallel_tool_calls and r.truncation == "disabled"
+    assert r.user == "u" and r.prompt_cache_key == "p" and r.top_logprobs == 1 and r.background is False and r.previous_response_id is None
+
+
+@case
+def responses_stream(name):
+    events = list(open_ai(name).responses.create(model="m", input="hi", tools=[FLAT_TOOL], stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert [e.type for e in events[:2]] == ["response.created", "response.in_progress"] and events[-1].type == "response.completed"
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == "hello"
+    assert "".join(e.delta for e in events if e.type == "response.reasoning_text.delta") == "hm"
+    assert "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta") == '{"q":1}'
+    check_response(events[-1].response)
+    done = [e.item for e in events if e.type == "response.output_item.done"]
+    assert [i.to_dict() for i in done] == [i.to_dict() for i in events[-1].response.output]
+
+
+@case
+def responses_accumulated(name):
+    with open_ai(name).responses.stream(model="m", input="hi", tools=[FLAT_TOOL], reasoning={"summary": "auto"}) as stream:
+        text = [e.snapshot for e in stream if e.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    assert text == ["hello"]
+    check_response(final, summary=True)
+    # What the deltas add up to is what the last event says.
+    built = stream._state.accumulate_event.__self__._output_items
+    assert built[1].content[0].text == "hello" and built[2].arguments == '{"q":1}'
+
+
+@case
+def responses_incomplete(name):
+    r = open_ai(name).responses.create(model="m", input="hi", max_output_tokens=16)
+    assert r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens" and r.output[0].status == "incomplete"
+
+
+@case
+def responses_turn(name):
+    open_ai(name).responses.create(model="m", store=False, input=[
+        {"role": "user", "content": "hi"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "get", "arguments": "{}", "status": "completed"},
+        {"type": "function_call_output", "call_id": "c", "output": "r"}])
+
+
+@case
+def responses_error(name):
+    try:
+        open_ai(name).responses.create(model="m", input="hi", previous_response_id="resp_1")
+        assert False, "no error"
+    except openai.BadRequestError as e:
+        assert (e.code, e.param, e.type) == ("previous_response_not_found", "previous_response_id", "invalid_request_error"), e
+
+
+@case
+def responses_broken_stream(name):
+    events = list(open_ai(name).responses.create(model="m", input="hi", stream=True))
+    assert events[-1].type == "response.failed" and events[-1].response.status == "failed"
+    assert events[-1].response.error.code == "server_error" and "device" in events[-1].response.error.message
+
+
+@case
+def responses_retrieve(name):
+    check_response(open_ai(name).responses.retrieve("resp_X1"))
+
+
+@case
+def responses_delete(name):
+    open_ai(name).responses.delete("resp_X1")
+
+
+@case
+def responses_missing(name):
+    try:
+        open_ai(name).responses.retrieve("resp_1")
+        assert False, "no error"
+    except openai.NotFoundError as e:
+        assert e.type == "invalid_request_error"
+
+
+@case
+def responses_cancel(name):
+    try:
+        open_ai(name).responses.cancel("resp_X1")
+        assert False, "no error"
+    except openai.BadRequestError as e:
+        assert "synchronous" in e.message
+
+
+@case
+def responses_input_items(name):
+    page = open_ai(name).responses.input_items.list("resp_X1", order="asc", limit=2)
+    assert [i.type for i in page.data] == ["message", "reasoning"] and page.has_more
+    assert page.data[0].content[0].text == "hi"
+
+
 failed = 0
 for name, function in CASES.items():
     if MODE == "requests":
