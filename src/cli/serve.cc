@@ -1,11 +1,14 @@
 // glint serve: the model behind HTTP.
 #include <fmt/core.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <system_error>
 
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
@@ -15,18 +18,20 @@
 #include "cli/terminal.h"
 #include "serve/endpoints.h"
 #include "serve/http.h"
+#include "serve/response_routes.h"
 #include "serve/service.h"
 
 namespace glint::cli {
 namespace {
 
+constexpr uint64_t kMemoryForResponses = uint64_t{256} << 20;  // without --data-dir
 constexpr int64_t kContext = 32768;  // without --ctx, within what the model was made for
 
 struct ServeOptions {
   ModelChoice model;
-  std::optional<std::string> host, key_file, certificate, key, cors;
+  std::optional<std::string> host, key_file, certificate, key, cors, data;
   std::vector<std::string> keys, aliases;
-  std::optional<int64_t> port, context, sessions, queue, stall_ms;
+  std::optional<int64_t> port, responses, context, sessions, queue, stall_ms;
   std::optional<double> timeout_s, drain_s, keepalive_s;
 };
 
@@ -83,10 +88,34 @@ Result<serve::ServiceOptions> ServiceSettings(const ServeOptions& o, const Model
   return service;
 }
 
+// Of responses that clients may go on from; null if none are kept.
+Result<std::shared_ptr<serve::ResponseStore>> OpenResponses(const ServeOptions& o) {
+  serve::ResponseStoreOptions options;
+  if (o.responses) options.max_responses = static_cast<uint64_t>(*o.responses);
+  if (options.max_responses == 0) return std::shared_ptr<serve::ResponseStore>();
+  if (o.data) {
+    if (::mkdir(o.data->c_str(), 0700) != 0 && errno != EEXIST)
+      return Status(Code::kIo, fmt::format("--data-dir: {} can't be made: {}", TerminalText(*o.data),
+                                           std::generic_category().message(errno)));
+    options.path = *o.data + "/responses.sqlite";
+  } else {
+    options.max_bytes = kMemoryForResponses;
+  }
+  auto store = serve::ResponseStore::Open(options);
+  if (!store.ok()) return Status(store.status().code(), "--data-dir: " + store.status().message());
+  if (!(*store)->notice().empty()) PrintError(fmt::format("glint serve: {}\n", (*store)->notice()));
+  return std::shared_ptr<serve::ResponseStore>(std::move(*store));
+}
+
 Result<int> Serve(const ServeOptions& o) {
   const auto settings = HttpSettings(o);
   if (!settings.ok()) return settings.status();
   serve::Endpoints endpoints({.cors_origin = o.cors.value_or("")});
+  auto responses = OpenResponses(o);
+  if (!responses.ok()) return responses.status();
+  serve::AddResponseRoutes(endpoints, *std::move(responses), [](const std::string& line) {
+    PrintError(fmt::format("glint serve: {}\n", line));
+  });
   auto created = serve::HttpServer::Create(*settings);
   if (!created.ok()) return created.status();
   const bool own =
@@ -151,6 +180,12 @@ Work DeclareServe(Options& options) {
       "Web pages of this origin may send requests, '*' for all; without it none but the server's own");
   options.Value("--drain", "S", &o->drain_s, 0, 86400,
                 "Seconds that answers under way have after SIGTERM or Ctrl-C; without it 30");
+  options.Value(
+      "--data-dir", "DIR", &o->data,
+      "Where responses are kept for previous_response_id (in DIR/responses.sqlite, up to 1 GiB); made if "
+      "it is not there. Without it in memory, until the server ends");
+  options.Value("--keep-responses", "N", &o->responses, 0, INT32_MAX,
+                "Responses that are kept at most, the oldest leaving first; without it 10000. 0 keeps none");
   options.Group("Requests");
   options.List("--alias", "NAME", &o->aliases,
                "Another name that requests may call the model by; may be repeated");
@@ -170,7 +205,8 @@ Work DeclareServe(Options& options) {
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
   options.Notes(
-      "Speaks the OpenAI API (/v1/chat/completions, /v1/completions, /v1/models) and the Anthropic API "
+      "Speaks the OpenAI API (/v1/chat/completions, /v1/completions, /v1/responses, /v1/models) and the "
+      "Anthropic API "
       "(/v1/messages, "
       "/v1/messages/count_tokens); /health says 503 until the model is loaded. One line on stdout says when "
       "requests "

@@ -58,6 +58,8 @@ struct GenerationRequest {
   std::vector<Message> messages;
   ChatOptions
       chat;  // tools and reasoning effort: "low", "high", or "" for the template's default, the highest
+  // Of a conversation that goes on from an earlier answer: the tokens of its sequence. The prompt has them where it says the same (replay.h).
+  std::vector<int32_t> history;
   bool skip_reasoning = false;  // the prompt goes on with </think>: an answer without reasoning
   bool show_reasoning = true;   // whether the response has it
   std::vector<RawPrompt> prompts;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "serve/api_error.h"
+#include "serve/replay.h"
 
 namespace glint::serve {
 namespace {
@@ -19,6 +20,7 @@ Parsed<std::vector<Ids>> EncodeConversation(const Model& model, const Generation
   const Tokenizer& tokenizer = model.tokenizer();
   auto ids = tokenizer.EncodeChat(request.messages, request.chat);
   if (!ids.ok()) return FromStatus(ids.status(), "messages");
+  *ids = WithHistory(tokenizer, request.history, std::move(*ids));
   if (request.skip_reasoning && OpensReasoning(tokenizer, *ids)) ids->push_back(tokenizer.Find("</think>"));
   return std::vector<Ids>{*std::move(ids)};
 }

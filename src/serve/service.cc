@@ -49,6 +49,8 @@ struct Running {
   std::shared_ptr<Response> response;
   std::vector<Choice> choices;  // of the scheduler's thread, but for `job`
   Clock::time_point began;
+  std::function<void(std::vector<int32_t> tokens)> on_sequence;
+  Ids sequence;                      // for on_sequence; of the scheduler's thread
   size_t ended = 0;                  // choices; of the scheduler's thread
   std::atomic<bool> failed = false;  // one has, and the others are being cancelled
 
@@ -112,6 +114,7 @@ std::optional<ApiError> Service::Impl::CheckRoom(const GenerationRequest& reques
 
 Job Service::Impl::MakeJob(const std::shared_ptr<Running>& run, size_t choice, Ids prompt) {
   Answering& answering = *run->choices[choice].answering;
+  if (run->on_sequence) run->sequence = prompt;
   Job job;
   job.prompt = std::move(prompt);
   job.max_tokens = run->request.max_tokens.value_or(0);
@@ -154,6 +157,7 @@ void Service::Impl::Took(Running& run, size_t choice, int32_t id, bool& more) {
     c.last = now;
   }
   c.begun = true;
+  if (run.on_sequence) run.sequence.push_back(id);
   AnswerStep step;
   const Result<bool> pushed = c.answering->Push(id, step);
   run.response->Events(choice, std::move(step.events), std::move(step.tokens));
@@ -215,6 +219,7 @@ void Service::Impl::Ended(const std::shared_ptr<Running>& run, size_t choice, Jo
   outcome.usage = {result.prompt, result.reused, generated, c.answering->reasoning_tokens()};
   outcome.timings = {Milliseconds(result.queue_s), Milliseconds(result.prefill_s),
                      Milliseconds(result.decode_s)};
+  if (run->on_sequence) run->on_sequence(std::move(run->sequence));
   EndChoice(*run, choice, std::move(outcome));
 }
 
@@ -272,6 +277,7 @@ Parsed<uint64_t> Service::Impl::Run(Work work) {
   auto run = std::make_shared<Running>();
   run->began = Clock::now();
   run->request = std::move(work.request);
+  run->on_sequence = std::move(work.on_sequence);
   const GenerationRequest& request = run->request;
   RequestInfo& info = run->info;
   info = {next_id++,

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +74,9 @@ struct Work {
   std::string client;
   ResponseNames names;
   std::unique_ptr<ResponseWriter> writer;
+  // Of a request with one answer: is given the tokens of prompt and answer once the answer is complete, before the writer hears of its end.
+  // In the scheduler's thread; may be empty.
+  std::function<void(std::vector<int32_t> tokens)> on_sequence = {};
   // Where the response goes: a stream if the request is one, else a whole body. None: the writer keeps what it wants, which it has seen all of
   // once End or Fail was called.
   std::shared_ptr<Reply> reply;
