@@ -236,20 +236,20 @@ TEST_F(ResponseStoreTest, ChainsStayWholeInABudget) {
   std::string want;
   int n = 1;
   Status s;
-  for (; n < 1000; ++n) {
+  for (; n < 30; ++n) {
     StoredResponse r = Numbered(n, n - 1);
     r.input = "[\"" + std::string(5'000, static_cast<char>('a' + n)) + "\"]";
     s = store->Put(r);
     if (!s.ok()) break;
     want += r.input + r.output;
-    EXPECT_EQ(Said(*store, n), want);
+    ASSERT_TRUE(Said(*store, n) == want) << n;  // long texts, which nobody wants to see
     EXPECT_EQ(Has(*store, n - 2), false);
     EXPECT_LE(store->Counts().value().responses, 2u);
   }
   EXPECT_EQ(s.code(), Code::kNoRoom) << s.message();
   EXPECT_NE(s.message().find("60000 can be stored"), std::string::npos) << s.message();
   EXPECT_GE(n, 10);
-  EXPECT_EQ(Said(*store, n - 1), want);
+  EXPECT_TRUE(Said(*store, n - 1) == want);
   EXPECT_TRUE(Has(*store, n - 2));
   Put(*store, Numbered(500));  // another conversation: the large one makes room
   Put(*store, Numbered(501));
