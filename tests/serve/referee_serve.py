@@ -418,6 +418,99 @@ def count_tokens():
     assert more == message(THINKING, tools=CLAUDE_TOOLS, max_tokens=1).usage.input_tokens
 
 
+# ---- responses
+
+FLAT_TOOLS = [{"type": "function", "strict": None, "description": "d", **t["function"]} for t in TOOLS]
+
+
+def respond(url=STORIES, **fields):
+    return open_ai(url).responses.create(**{"model": MODEL, "input": USER, "temperature": 0, "max_output_tokens": 12, **fields})
+
+
+def check_response(r):
+    assert r.id.startswith("resp_") and r.object == "response" and r.model == MODEL and r.created_at > 1.7e9 and r.error is None
+    assert r.usage.total_tokens == r.usage.input_tokens + r.usage.output_tokens and r.timings["decode_tokens"] == r.usage.output_tokens
+    return r
+
+
+@case
+def responses_whole_and_stream():
+    for url in STORIES, THINKING:
+        whole = check_response(respond(url, instructions="be brief", metadata={"k": "v"}, user="u", store=True))
+        assert whole.status == "incomplete" and whole.incomplete_details.reason == "max_output_tokens" and whole.usage.output_tokens == 12
+        assert whole.instructions == "be brief" and whole.metadata == {"k": "v"} and whole.store is True
+        events = list(respond(url, instructions="be brief", stream=True))
+        assert [e.sequence_number for e in events] == list(range(len(events)))
+        assert [e.type for e in events[:2]] == ["response.created", "response.in_progress"] and events[-1].type == "response.incomplete"
+        last = check_response(events[-1].response)
+        done = [e.item for e in events if e.type == "response.output_item.done"]
+        assert [i.to_dict() for i in done] == [i.to_dict() for i in last.output]
+        without_ids = [[{k: v for k, v in i.to_dict().items() if k not in ("id", "call_id")} for i in r.output] for r in (whole, last)]
+        assert without_ids[0] == without_ids[1], without_ids
+    thinks_on = {"logit_bias": {"4089": -100}}  # </think> of this vocabulary
+    whole = check_response(respond(THINKING, extra_body=thinks_on))
+    assert whole.output[0].type == "reasoning" and whole.output[0].content[0].text and whole.output[0].status == "incomplete"
+    assert whole.usage.output_tokens_details.reasoning_tokens == 12
+    summary = check_response(respond(THINKING, extra_body=thinks_on, reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"])).output[0]
+    assert summary.summary[0].text and summary.content is None and summary.encrypted_content
+    assert check_response(respond(THINKING, reasoning={"effort": "none"})).output[0].type == "message"
+
+
+@case
+def responses_go_on():
+    for url in STORIES, THINKING:
+        first = check_response(respond(url))
+        second = check_response(respond(url, input="And then?", previous_response_id=first.id))
+        assert second.previous_response_id == first.id and second.usage.input_tokens > first.usage.total_tokens
+        again = check_response(respond(url, input=[*USER, *[i.to_dict() for i in first.output], {"role": "user", "content": "And then?"}]))
+        assert again.output_text == second.output_text
+        client = open_ai(url).responses
+        assert client.retrieve(second.id).to_dict() == second.to_dict()
+        assert client.input_tokens.count(model=MODEL, input="And then?", previous_response_id=first.id).input_tokens == second.usage.input_tokens
+        assert [i.role for i in client.input_items.list(second.id)] == ["user"]
+        client.delete(second.id)
+        refused(openai.NotFoundError, lambda: client.retrieve(second.id), 404)
+        refused(openai.BadRequestError, lambda: respond(url, previous_response_id=second.id), 400, "previous_response_not_found", "previous_response_id")
+        refused(openai.BadRequestError, lambda: client.cancel(first.id), 400)
+
+
+@case
+def responses_tools():
+    r = check_response(respond(THINKING, tools=FLAT_TOOLS, tool_choice={"type": "function", "name": "get_weather"}, max_output_tokens=400, reasoning={"effort": "none"}))
+    call = r.output[-1]
+    assert call.type == "function_call" and call.name == "get_weather" and call.status == "completed", r.output
+    assert set(json.loads(call.arguments)) == {"city", "days"}
+    assert r.tools[0].name == "get_weather" and r.tool_choice.name == "get_weather"
+    refused(openai.BadRequestError, lambda: respond(THINKING, previous_response_id=r.id), 400, say="No tool output found")
+    turn = respond(THINKING, previous_response_id=r.id, tools=FLAT_TOOLS, input=[{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}])
+    assert check_response(turn).usage.input_tokens > r.usage.total_tokens
+    events = list(respond(THINKING, tools=FLAT_TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=400, reasoning={"effort": "none"}, stream=True))
+    done = [e.arguments for e in events if e.type == "response.function_call_arguments.done"]
+    assert done and "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta") == done[0]
+
+
+@case
+def responses_json():
+    r = check_response(respond(max_output_tokens=200, text={"format": {"type": "json_schema", "name": "s", "schema": SCHEMA, "strict": True}}))
+    if r.status == "completed":
+        assert set(json.loads(r.output_text)) == {"name", "age", "kind"}
+    assert respond(text={"format": {"type": "json_object"}}).output_text.lstrip().startswith("{")
+    r = check_response(respond(include=["message.output_text.logprobs"], top_logprobs=2))
+    entries = r.output[0].content[0].logprobs
+    assert "".join(e.token for e in entries) == r.output_text and all(len(e.top_logprobs) == 2 for e in entries)
+
+
+@case
+def responses_errors():
+    refused(openai.NotFoundError, lambda: respond(model="nobody"), 404, "model_not_found")
+    refused(openai.BadRequestError, lambda: respond(temperature=3), 400, "decimal_above_max_value", "temperature")
+    refused(openai.BadRequestError, lambda: respond(extra_body={"foo": 1}), 400, "unknown_parameter", "foo")
+    refused(openai.BadRequestError, lambda: respond(background=True), 400, "unsupported_parameter", "background")
+    refused(openai.BadRequestError, lambda: respond(input="fox " * 5000), 400, "context_length_exceeded")
+    refused(openai.BadRequestError, lambda: respond(stream=True, text={"format": {"type": "json_schema", "name": "s", "schema": {"type": "nothing"}}}), 400)
+    refused(openai.AuthenticationError, lambda: openai.OpenAI(api_key="wrong", base_url=STORIES + "/v1", max_retries=0).responses.create(model=MODEL, input="x"), 401)
+
+
 failed = 0
 wanted = sys.argv[4:]
 for function in CASES:
