@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "fuzz/small_tokenizer.h"
 #include "glint/model.h"
 #include "tests/engine/reference.h"
 
@@ -78,6 +79,18 @@ TEST(WithHistory, MarksAreNotSwappedWithTheirSpelling) {
     ASSERT_NE(mark, spelled);
     EXPECT_EQ(WithHistory(Words(), Join({a, mark, a}), Join({a, spelled, a})), Join({a, spelled, a}));
     EXPECT_EQ(WithHistory(Words(), Join({a, spelled, a}), Join({a, mark, a})), Join({a, mark, a}));
+  }
+}
+
+// The marks of reasoning and calls are no control tokens in every vocabulary.
+TEST(WithHistory, MarksThatAreNoControlTokensAreMarks) {
+  const Tokenizer tokenizer(text::Tokenizer::Create(fuzz::SmallTokenizerData()).value(), nullptr);
+  for (const char* spelling : {"<think>", "</think>", "<tool_call>", "<arg_key>"}) {
+    const Ids mark{tokenizer.Find(spelling)}, spelled = tokenizer.Encode(spelling), a = tokenizer.Encode("a");
+    ASSERT_FALSE(tokenizer.IsSpecial(mark[0]));
+    ASSERT_GT(spelled.size(), 1u);
+    EXPECT_EQ(WithHistory(tokenizer, Join({a, mark, a}), Join({a, spelled, a})), Join({a, spelled, a}));
+    EXPECT_EQ(WithHistory(tokenizer, Join({a, spelled, a}), Join({a, mark, a})), Join({a, mark, a}));
   }
 }
 

@@ -479,6 +479,42 @@ TEST_F(ResponseStoreTest, FlippedBitsNeverGiveWrongAnswers) {
   EXPECT_GT(aside + damaged, 10);
 }
 
+// SQLite itself does not look at what rows say; their checksums do.
+TEST_F(ResponseStoreTest, EachPartOfARowIsChecked) {
+  {
+    const auto store = Open();
+    StoredResponse r = Numbered(1, 0, {0x51525354});
+    r.previous = "resp_gone";
+    r.before = "[\"before1\"]";
+    Put(*store, r);
+    Put(*store, Numbered(2, 1));
+  }
+  const std::string good = ReadAll(Path());
+  for (const std::string part : {"in1", "out1", "before1", "TSRQ", "resp_gone", "{\"body\":1}"}) {
+    SCOPED_TRACE(part);
+    std::string bytes = good;
+    const size_t at = bytes.find(part);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 2] = static_cast<char>(bytes[at + 2] ^ 1);
+    for (const char* suffix : {"-wal", "-shm"}) fs::remove(Path() + suffix);
+    WriteAll(Path(), bytes);
+    const auto store = Open();
+    EXPECT_EQ(store->notice(), "");
+    const auto got = store->Get(Id(1));
+    EXPECT_EQ(got.status().code(), Code::kBadFile);
+    EXPECT_NE(got.status().message().find("resp_1"), std::string::npos) << got.status().message();
+    // The body is no part of a conversation, all else is.
+    EXPECT_EQ(store->Conversation(Id(2)).ok(), part.find("body") != std::string::npos);
+    // What goes on from it takes the conversation that its client was shown.
+    StoredResponse next = Numbered(3, 1);
+    next.before = "[\"shown\"]";
+    Put(*store, next);
+    if (part.find("body") == std::string::npos) {
+      EXPECT_EQ(Said(*store, 3), R"(["shown"]["in3"]["out3"])");
+    }
+  }
+}
+
 // SQLite's file system with a disk that may be full.
 std::atomic<bool> disk_full{false};
 int (*real_open)(sqlite3_vfs*, sqlite3_filename, sqlite3_file*, int, int*) = nullptr;
