@@ -84,6 +84,10 @@ struct HttpOptions {
   std::vector<std::string> api_keys;
   // Whether OPTIONS needs none: a browser sends no key with its question whether a page of another origin may send one.
   bool preflights = false;
+  // The body of the 401 that a GET of "/" without a key gets, with these headers: a page where a browser's user can give one. It tells
+  // nothing of the server. Empty: the JSON that other paths give.
+  std::string sign_in_page;
+  HttpHeaders sign_in_headers;
 
   size_t max_body_bytes = size_t{32} << 20;
   size_t max_bodies_bytes = size_t{256} << 20;  // of all requests that are being received, together

@@ -554,9 +554,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!target.ok()) return reject(400, target.status().message(), "bad_target");
     target_ = *std::move(target);
     const bool preflight = core_->options.preflights && request.method() == beast_http::verb::options;
-    if (!core_->keys.empty() && target_.path != "/health" && !preflight && !HasKey(request))
+    if (!core_->keys.empty() && target_.path != "/health" && !preflight && !HasKey(request)) {
+      const bool reads =
+          request.method() == beast_http::verb::get || request.method() == beast_http::verb::head;
+      if (reads && target_.path == "/" && !core_->options.sign_in_page.empty()) {
+        HttpHeaders headers = core_->options.sign_in_headers;
+        headers.emplace_back("WWW-Authenticate", "Bearer");
+        RejectWith(401, std::move(headers), core_->options.sign_in_page);
+        return false;
+      }
       return reject(401, "no valid API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
                     "invalid_api_key", {{"WWW-Authenticate", "Bearer"}});
+    }
     // Bodies of a coding that is not understood have no known end (and two servers in a row may see two ends).
     if (request.count(beast_http::field::transfer_encoding) != 0 &&
         !SameName(request[beast_http::field::transfer_encoding], "chunked"))
@@ -602,6 +611,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Answers with an error of the server's own, and ends the connection: where the next request would begin is not known.
   void Reject(int status, std::string_view message, std::string_view code, HttpHeaders headers = {}) {
+    headers.emplace_back("Content-Type", "application/json");
+    RejectWith(status, std::move(headers), HttpErrorBody(status, message, code));
+  }
+  void RejectWith(int status, HttpHeaders headers, std::string_view body) {
     ++core_->refused;
     phase_ = Phase::kAnswering;
     ClearDeadline();
@@ -609,8 +622,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_.reset();
     share_.reset();
     answer_ = std::make_shared<Answer>(core_, weak_from_this(), true, is_head, false);
-    headers.emplace_back("Content-Type", "application/json");
-    answer_->Send(status, std::move(headers), HttpErrorBody(status, message, code));
+    answer_->Send(status, std::move(headers), body);
     Flush();
   }
 

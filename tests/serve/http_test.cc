@@ -505,6 +505,29 @@ TEST(HttpServer, LimitsBodiesTogether) {
   EXPECT_TRUE(Eventually([&] { return Ask(*server, Post("/", std::string(900, 'y'))).status == 200; }));
 }
 
+// A browser's user has to have a place to give a key at; it is an error like the others, and at one path.
+TEST(HttpServer, ShowsAPageToSignInAt) {
+  HttpOptions options;
+  options.api_keys = {"sk-first"};
+  options.sign_in_page = "<p>key?";
+  options.sign_in_headers = {{"Content-Type", "text/html"}, {"X-Mine", "1"}};
+  auto server = Started(options, Echo);
+  ASSERT_NE(server, nullptr);
+  const RawAnswer page = Ask(*server, Get("/?x=1"));
+  EXPECT_EQ(page.status, 401);
+  EXPECT_EQ(page.body, "<p>key?");
+  EXPECT_EQ(page.Header("content-type"), "text/html");
+  EXPECT_EQ(page.Header("x-mine"), "1");
+  EXPECT_EQ(page.Header("www-authenticate"), "Bearer");
+  for (const std::string& request : {Get("/v1/models"), Get("/%2f"), Post("/", "x")}) {
+    const RawAnswer refused = Ask(*server, request);
+    EXPECT_NE(refused.body.find("{"), std::string::npos) << request;
+    EXPECT_EQ(refused.Header("content-type"), "application/json") << request;
+    EXPECT_TRUE(refused.status == 401 || refused.status == 400) << request;
+  }
+  EXPECT_EQ(Ask(*server, Get("/", "Authorization: Bearer sk-first\r\n")).status, 200);
+}
+
 TEST(HttpServer, WantsAKey) {
   HttpOptions options;
   options.api_keys = {"sk-first", "sk-second"};
