@@ -7,6 +7,8 @@ say() { printf '== %s\n' "$*"; }
 # What a build needs, and what the tests need on top.
 build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev libxxhash-dev libzstd-dev libssl-dev libsqlite3-dev)
 test_packages=(ccache libgtest-dev python3-venv)
+# Some tests skip without these, which not every distribution has as packages (Ubuntu's chromium is a snap).
+optional_test_packages=(chromium)
 
 installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == 'install ok installed' ]]; }
 
@@ -57,6 +59,17 @@ install_build_packages() {
     [[ -n $boost ]] || die 'this distribution has no libboost-json1.81-dev or newer (Debian 12 and Ubuntu 24.04 have)'
   fi
   install_packages "${build_packages[@]}" ${boost:+"$boost"}
+}
+
+install_test_packages() {
+  local name offered=()
+  install_packages "${test_packages[@]}"
+  for name in "${optional_test_packages[@]}"; do
+    installed "$name" && continue
+    apt_update_once
+    if apt-cache show "$name" >/dev/null 2>&1; then offered+=("$name"); else say "apt-get has no $name here: the tests that want it will skip"; fi
+  done
+  [[ ${#offered[@]} -eq 0 ]] || install_packages "${offered[@]}"
 }
 
 # Compilers want about 1 GB each at worst: fewer jobs than cores where memory is short.

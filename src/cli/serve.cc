@@ -18,6 +18,7 @@
 #include "cli/terminal.h"
 #include "serve/endpoints.h"
 #include "serve/http.h"
+#include "serve/page.h"
 #include "serve/response_routes.h"
 #include "serve/service.h"
 
@@ -66,6 +67,8 @@ Result<serve::HttpOptions> HttpSettings(const ServeOptions& o) {
   }
   if (const char* key = std::getenv("GLINT_API_KEY"); key != nullptr && *key != '\0')
     http.api_keys.emplace_back(key);
+  http.sign_in_page = serve::PageText();
+  http.sign_in_headers = serve::PageHeaders();
   http.preflights = o.cors.has_value();
   // Reading a long conversation takes a thread's time; others go on beside it.
   http.handler_threads = 4;
@@ -208,7 +211,8 @@ Work DeclareServe(Options& options) {
       "Speaks the OpenAI API (/v1/chat/completions, /v1/completions, /v1/responses, /v1/models) and the "
       "Anthropic API "
       "(/v1/messages, "
-      "/v1/messages/count_tokens); /health says 503 until the model is loaded. One line on stdout says when "
+      "/v1/messages/count_tokens); a browser finds a chat page at /; /health says 503 until the model is "
+      "loaded. One line on stdout says when "
       "requests "
       "are answered. SIGTERM and Ctrl-C let answers under way end; a second signal does not.");
   options.Examples({"glint serve", "glint serve -m model.gguf --alias glm --ctx 2048 --sessions 4"});

@@ -13,6 +13,7 @@
 #include "serve/json_out.h"
 #include "serve/openai_chat.h"
 #include "serve/openai_completions.h"
+#include "serve/page.h"
 
 namespace glint::serve {
 namespace {
@@ -197,6 +198,7 @@ void Endpoints::AddOwnRoutes() {
     Add({"POST", std::move(path), true, [api](const Call& call) { Generate(api, call); }});
   };
   Add({"GET", "/health", false, [this](const Call& call) { Health(call); }});
+  Add({"GET", "/", false, [](const Call& call) { SendPage(call.request, *call.reply); }});
   add_api("/v1/chat/completions", {ParseOpenAiChat, MakeOpenAiChatWriter});
   add_api("/v1/completions", {ParseOpenAiCompletion, MakeOpenAiCompletionWriter});
   add_api("/v1/messages", {ParseAnthropicMessages, MakeAnthropicMessagesWriter});

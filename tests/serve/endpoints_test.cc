@@ -77,7 +77,7 @@ TEST(Endpoints, PathsAndMethodsAreMatchedExactly) {
   EXPECT_EQ(parts, (std::vector<std::string>{"x y", "..%2f"}));
   EXPECT_EQ(Ask(endpoints, "HEAD", "/a/1/b/2")->status(), 200);
   for (const char* path :
-       {"/", "/a", "/a/1/b", "/a/1/b/2/c", "/a/1/c/2", "/v1", "/v1/chat/completions/x", "/V1/models"})
+       {"/x", "/a", "/a/1/b", "/a/1/b/2/c", "/a/1/c/2", "/v1", "/v1/chat/completions/x", "/V1/models"})
     EXPECT_EQ(Ask(endpoints, "GET", path)->status(), 404) << path;
   auto reply = Ask(endpoints, "POST", "/a/1/b/2");
   EXPECT_EQ(reply->status(), 405);
@@ -89,6 +89,14 @@ TEST(Endpoints, PathsAndMethodsAreMatchedExactly) {
             "");  // of its own origin alone, unless told otherwise
   EXPECT_EQ(Ask(Endpoints({.cors_origin = "*"}), "OPTIONS", "/health")->Header("Access-Control-Allow-Origin"),
             "*");
+}
+
+TEST(Endpoints, ThePageIsThereWhileTheModelLoads) {
+  const Endpoints endpoints;
+  const auto reply = Ask(endpoints, "GET", "/");
+  EXPECT_EQ(reply->status(), 200);
+  EXPECT_NE(reply->Header("Content-Security-Policy"), "");
+  EXPECT_EQ(Ask(endpoints, "POST", "/")->status(), 405);
 }
 
 TEST(Endpoints, ErrorsHaveTheFormOfThePathAndTheRequestItsName) {
