@@ -118,6 +118,7 @@ class Session {
                               const std::function<bool(uint64_t, uint64_t)>& progress = {});
 
   engine::SessionImpl& impl() { return *impl_; }  // for instruments and tests
+  const engine::SessionImpl& impl() const { return *impl_; }
 
  private:
   explicit Session(std::unique_ptr<engine::SessionImpl> impl);

@@ -65,7 +65,8 @@ void PutPrint(std::span<std::byte> out, size_t at, const std::string& print) {
 bool Fits(uint64_t value) { return value <= static_cast<uint64_t>(std::numeric_limits<int32_t>::max()); }
 
 // `at`: of its entry in the table. `next`: where its bytes must begin; moved to their end.
-Result<SessionSection> ParseSection(std::span<const std::byte> file, size_t at, uint64_t* next) {
+Result<SessionSection> ParseSection(std::span<const std::byte> file, uint64_t size, size_t at,
+                                    uint64_t* next) {
   const auto u32 = [&](size_t field) { return static_cast<uint32_t>(Number(file, at + field, 4)); };
   const auto u64 = [&](size_t field) { return Number(file, at + field, 8); };
   const uint32_t kind = u32(0), encoding = u32(4), part_kind = u32(8), layer = u32(12);
@@ -100,7 +101,7 @@ Result<SessionSection> ParseSection(std::span<const std::byte> file, size_t at, 
   if (s.packed && !state) return bad("only state is packed");
   if (s.packed ? s.bytes >= s.RawBytes() || s.bytes == 0 : s.bytes != s.RawBytes())
     return bad(fmt::format("{} bytes for {} of content", s.bytes, s.RawBytes()));
-  if (s.offset != *next || !Within<uint64_t>(s.offset, s.bytes, file.size()))
+  if (s.offset != *next || !Within<uint64_t>(s.offset, s.bytes, size))
     return bad(fmt::format("bytes 0x{:x} to 0x{:x} do not follow one another in the file", s.offset,
                            s.offset + s.bytes));
   *next = s.offset + s.bytes;
@@ -125,21 +126,32 @@ Status CheckSections(const SessionHeader& header) {
 }  // namespace
 
 Result<SessionHeader> ParseSessionHeader(std::span<const std::byte> file) {
+  return ParseSessionHeader(file, file.size());
+}
+
+Result<uint64_t> SessionHeaderBytes(std::span<const std::byte> preamble, uint64_t size) {
+  const size_t magic = std::min(preamble.size(), kSessionMagic.size());
+  if (magic == 0 || std::memcmp(preamble.data(), kSessionMagic.data(), magic) != 0)
+    return Status(Code::kBadFile, "this is not a session file of glint's");
+  if (preamble.size() < kSessionPreamble)
+    return Damaged(fmt::format("cut off after {} bytes", preamble.size()));
+  return std::min(Number(preamble, 12, 4), size);
+}
+
+Result<SessionHeader> ParseSessionHeader(std::span<const std::byte> file, uint64_t size) {
   const size_t magic = std::min(file.size(), kSessionMagic.size());
   if (file.empty() || std::memcmp(file.data(), kSessionMagic.data(), magic) != 0) {
     return Status(Code::kBadFile, file.empty() ? "the file is empty, so it is no session file of glint's"
                                                : "this is not a session file of glint's");
   }
-  constexpr size_t kPreamble = kSessionHashAt + 8;  // the same in every version
+  constexpr size_t kPreamble = kSessionPreamble;
   if (file.size() < kPreamble) return Damaged(fmt::format("cut off after {} bytes", file.size()));
   const auto version = static_cast<uint32_t>(Number(file, 8, 4));
   const uint64_t header_bytes = Number(file, 12, 4), file_bytes = Number(file, 16, 8);
-  if (file_bytes > file.size())
-    return Damaged(fmt::format("cut off after {} of {} bytes", file.size(), file_bytes));
-  if (file_bytes < file.size())
-    return Damaged(
-        fmt::format("{} bytes follow its end at offset 0x{:x}", file.size() - file_bytes, file_bytes));
-  if (header_bytes < kPreamble || header_bytes > file_bytes)
+  if (file_bytes > size) return Damaged(fmt::format("cut off after {} of {} bytes", size, file_bytes));
+  if (file_bytes < size)
+    return Damaged(fmt::format("{} bytes follow its end at offset 0x{:x}", size - file_bytes, file_bytes));
+  if (header_bytes < kPreamble || header_bytes > file_bytes || header_bytes > file.size())
     return Damaged(fmt::format("a header of {} bytes in a file of {}", header_bytes, file_bytes));
   const auto head = file.first(static_cast<size_t>(header_bytes));
   if (HeaderHash(head) != Number(file, kSessionHashAt, 8))
@@ -186,7 +198,7 @@ Result<SessionHeader> ParseSessionHeader(std::span<const std::byte> file) {
   uint64_t next = header_bytes;
   for (uint64_t i = 0; i < sections; ++i) {
     auto section =
-        ParseSection(file, static_cast<size_t>(kSessionFixedBytes + i * kSessionSectionBytes), &next);
+        ParseSection(file, size, static_cast<size_t>(kSessionFixedBytes + i * kSessionSectionBytes), &next);
     if (!section.ok()) return section.status();
     header.sections.push_back(*section);
   }

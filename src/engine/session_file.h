@@ -17,6 +17,8 @@ inline constexpr uint32_t kSessionVersion = 1;
 inline constexpr size_t kSessionFixedBytes = 128, kSessionSectionBytes = 64;
 // Where the header's checksum lies; it covers the header but for itself.
 inline constexpr size_t kSessionHashAt = 24;
+// The first bytes, which mean the same in every version.
+inline constexpr size_t kSessionPreamble = kSessionHashAt + 8;
 // Bytes of a section before packing, at most (but at least one row): bounds what saving and loading need besides the state.
 inline constexpr uint64_t kSectionBytes = uint64_t{4} << 20;
 inline constexpr uint64_t kAttachmentBytes = uint64_t{64} << 20;
@@ -36,18 +38,22 @@ struct SessionSection {
 };
 
 struct SessionHeader {
-  std::string model, mtp_model, tokenizer;  // fingerprints; empty: none
+  std::string model = {}, mtp_model = {}, tokenizer = {};  // fingerprints; empty: none
   int64_t position = 0, mtp_position = 0;
   int64_t capacity = 0;  // room the session had
   bool mtp = false;      // it kept the MTP block's caches
-  std::vector<SessionSection>
-      sections;  // tokens, then perhaps an attachment, then state, in the order of their bytes
+  // Tokens, then perhaps an attachment, then state, in the order of their bytes.
+  std::vector<SessionSection> sections = {};
 };
 
 // Looks at the header alone. Everything in it is then consistent with itself and with the file's size: what is left to check is
 // the model (Parts, capacity, vocabulary) and each section's checksum. Errors say what to do; they do not name the file.
 // kBadFile: foreign, cut off or damaged. kUnsupported: another version.
 Result<SessionHeader> ParseSessionHeader(std::span<const std::byte> file);
+// The same where only the file's first bytes are at hand, its whole header at least; `size`: of the file.
+Result<SessionHeader> ParseSessionHeader(std::span<const std::byte> head, uint64_t size);
+// How many bytes the header says it has, never more than the file, by the file's first kSessionPreamble bytes.
+Result<uint64_t> SessionHeaderBytes(std::span<const std::byte> preamble, uint64_t size);
 
 // The header's bytes; sections must have their final numbers. `file_bytes`: of the whole file.
 std::vector<std::byte> MakeSessionHeader(const SessionHeader& header, uint64_t file_bytes);

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/compress.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/mutation.h"
 #include "base/no_room.h"
 #include "base/printable.h"
+#include "engine/section_io.h"
 #include "engine/session_file.h"
 #include "engine/session_impl.h"
 
@@ -22,95 +21,51 @@ using Kind = SessionSection::Kind;
 using PartKind = plan::StatePart::Kind;
 using Step = std::function<bool(uint64_t, uint64_t)>;
 
-// Packing must take off a tenth, or a section stays as it is: reading it back costs time each time (docs/file-formats.md has the
-// measurement).
-bool Pays(uint64_t packed, uint64_t raw) { return packed > 0 && packed <= raw - raw / 10; }
-
-// Rows of a part that go into one section.
-int64_t RowsOfSection(const plan::StatePart& part) {
-  return std::max<int64_t>(1, static_cast<int64_t>(kSectionBytes / 4) / part.width);
-}
-
-class Saver {
- public:
-  Saver(const SessionImpl& session, AtomicFile file, const Step& progress)
-      : session_(session), file_(std::move(file)), progress_(progress) {}
-
-  Status Save(std::string_view attachment) {
-    const plan::SequenceState& state = *session_.state;
-    const auto& prints = session_.model->fingerprints();
-    header_.model = prints.trunk;
-    header_.mtp = session_.options.mtp;
-    header_.mtp_model = header_.mtp ? prints.mtp : std::string();
-    header_.tokenizer = session_.model->tokenizer_fingerprint;
-    header_.position = state.position();
-    header_.mtp_position = state.mtp_position();
-    header_.capacity = state.capacity();
-    const auto parts = state.Parts(header_.position, header_.mtp_position);
-    size_t sections = attachment.empty() ? 1 : 2;
-    for (const auto& part : parts) {
-      sections += static_cast<size_t>((part.rows + RowsOfSection(part) - 1) / RowsOfSection(part));
-      total_ += 4 * static_cast<uint64_t>(part.rows * part.width);
-    }
-    // The header comes last: it holds the sections' sizes and checksums.
-    const std::vector<std::byte> room(kSessionFixedBytes + sections * kSessionSectionBytes);
-    Status status = file_.Reserve(room.size() + 4 * session_.tokens.size() + attachment.size() + total_);
-    if (!status.ok()) return status;
-    if (status = file_.Write(room); !status.ok()) return status;
-    status = Add({.kind = Kind::kTokens, .part = {.rows = std::ssize(session_.tokens), .width = 1}},
-                 std::as_bytes(std::span(session_.tokens)));
-    if (!status.ok()) return status;
-    if (!attachment.empty()) {
-      status = Add({.kind = Kind::kAttachment, .part = {.rows = std::ssize(attachment), .width = 1}},
-                   std::as_bytes(std::span(attachment)));
-      if (!status.ok()) return status;
-    }
-    for (const auto& part : parts) {
-      if (status = AddPart(part); !status.ok()) return status;
-    }
-    if (status = file_.WriteAt(0, MakeSessionHeader(header_, file_.size())); !status.ok()) return status;
-    return file_.Commit();
+Status SaveSession(const SessionImpl& session, AtomicFile file, std::string_view attachment,
+                   const Step& progress) {
+  const plan::SequenceState& state = *session.state;
+  const auto& prints = session.model->fingerprints();
+  SessionHeader header;
+  header.model = prints.trunk;
+  header.mtp = session.options.mtp;
+  header.mtp_model = header.mtp ? prints.mtp : std::string();
+  header.tokenizer = session.model->tokenizer_fingerprint;
+  header.position = state.position();
+  header.mtp_position = state.mtp_position();
+  header.capacity = state.capacity();
+  const auto parts = state.Parts(header.position, header.mtp_position);
+  size_t sections = attachment.empty() ? 1 : 2;
+  uint64_t done = 0, total = 0;
+  for (const auto& part : parts) {
+    sections += SectionsOf(part);
+    total += 4 * static_cast<uint64_t>(part.rows * part.width);
   }
-
- private:
-  Status Add(SessionSection section, std::span<const std::byte> bytes) {
-    section.offset = file_.size();
-    section.bytes = bytes.size();
-    section.hash = Hash64(bytes);
-    header_.sections.push_back(section);
-    return file_.Write(bytes);
+  auto writer =
+      SectionWriter::Create(std::move(file), sections, 4 * session.tokens.size() + attachment.size() + total);
+  if (!writer.ok()) return writer.status();
+  if (Status status = writer->AddTokens(session.tokens); !status.ok()) return status;
+  if (!attachment.empty()) {
+    if (Status status = writer->AddAttachment(attachment); !status.ok()) return status;
   }
-
-  Status AddPart(const plan::StatePart& part) {
+  std::vector<float> floats;
+  for (const auto& part : parts) {
     const int64_t most = RowsOfSection(part);
     for (int64_t row = 0; row < part.rows; row += most) {
       plan::StatePart rows = part;
       rows.first += row;
       rows.rows = std::min(most, part.rows - row);
-      floats_.resize(static_cast<size_t>(rows.rows * rows.width));
+      floats.resize(static_cast<size_t>(rows.rows * rows.width));
       {
-        const std::lock_guard lock(session_.model->mutex);
-        if (Status status = session_.state->Read(rows, floats_.data()); !status.ok()) return status;
+        const std::lock_guard lock(session.model->mutex);
+        if (Status status = state.Read(rows, floats.data()); !status.ok()) return status;
       }
-      const auto raw = std::as_bytes(std::span(floats_));
-      const auto packed = Compress(raw, sizeof(float));
-      const bool pays = Pays(packed.size(), raw.size());
-      Status status = Add({.kind = Kind::kState, .packed = pays, .part = rows},
-                          pays ? std::span<const std::byte>(packed) : raw);
-      if (!status.ok()) return status;
-      done_ += raw.size();
-      if (progress_ && !progress_(done_, total_)) return {Code::kBadInput, "interrupted"};
+      if (Status status = writer->AddState(rows, floats); !status.ok()) return status;
+      done += floats.size() * sizeof(float);
+      if (progress && !progress(done, total)) return {Code::kBadInput, "interrupted"};
     }
-    return {};
   }
-
-  const SessionImpl& session_;
-  AtomicFile file_;
-  const Step& progress_;
-  SessionHeader header_;
-  std::vector<float> floats_;
-  uint64_t done_ = 0, total_ = 0;
-};
+  return writer->Finish(std::move(header));
+}
 
 // A file that is replaced must be one of these: a slip of the finger does not cost a document.
 Status CheckReplaced(const std::string& path) {
@@ -294,7 +249,7 @@ Status Session::Save(const std::string& path, std::string_view attachment,
   if (Status status = engine::CheckReplaced(path); !status.ok()) return status;
   auto file = AtomicFile::Create(path, impl_->model->data.files, 0600);
   if (!file.ok()) return file.status();
-  return engine::Saver(*impl_, std::move(*file), progress).Save(attachment);
+  return engine::SaveSession(*impl_, std::move(*file), attachment, progress);
 } catch (...) {
   return NoRoomOrRethrow();
 }
