@@ -33,6 +33,7 @@ struct Entry {
   std::atomic<bool> cancelled = false;
   Clock::time_point submitted, started, decoding;
   size_t done = 0;                  // tokens of the prompt that the session has
+  std::vector<int64_t> keep_at;     // positions of the prompt that are still to come, the next one last
   int32_t pending = -1;             // the next to append, once the prompt is done
   int64_t most = 0;                 // tokens of the answer
   uint64_t looked_after = 0;        // number of the last pass with a piece of its prompt
@@ -41,6 +42,12 @@ struct Entry {
   JobResult result;
 
   bool decodes() const { return pending >= 0; }
+  // Tokens up to where the prompt's next piece must end.
+  size_t left() const {
+    const size_t end =
+        keep_at.empty() ? job.prompt.size() : static_cast<size_t>(keep_at.back());  // within the prompt
+    return end - done;
+  }
 };
 using Entries = std::list<std::unique_ptr<Entry>>;
 
@@ -116,11 +123,16 @@ struct Scheduler::Impl {
         return fmt::format("token {} of the prompt is id {}; ids go from 0 to {}", i, job.prompt[i],
                            model.vocab_size() - 1);
     }
-    if (!job.session) return "";
-    const auto have = job.session->tokens();
-    if (have.size() >= job.prompt.size() || !std::equal(have.begin(), have.end(), job.prompt.begin()))
+    return job.session ? FlawOf(*job.session, job.prompt) : "";
+  }
+
+  // Empty, or why the session does not serve the prompt.
+  static std::string FlawOf(const Session& session, const std::vector<int32_t>& prompt) {
+    const auto have = session.tokens();
+    if (have.size() >= prompt.size() || !std::equal(have.begin(), have.end(), prompt.begin()))
       return "the session does not hold a proper beginning of the prompt";
-    if (job.session->capacity() <= prompt) return "the session has no room for the prompt and an answer";
+    if (session.capacity() <= static_cast<int64_t>(prompt.size()))
+      return "the session has no room for the prompt and an answer";
     return "";
   }
 
@@ -137,6 +149,7 @@ struct Scheduler::Impl {
   bool Ripe(Entry& entry, Clock::time_point now) const;
   void EndRipe();
   void Admit();
+  Status Open(Entry& entry) const;
   Entries::iterator NextWaiting();
   bool Pass();
   void Charge(const Entry& entry, uint64_t tokens);
@@ -298,6 +311,42 @@ Entries::iterator Scheduler::Impl::NextWaiting() {
                           [&](const auto& a, const auto& b) { return before(*a, *b); });
 }
 
+// Gives a job its session.
+Status Scheduler::Impl::Open(Entry& entry) const {
+  Job& job = entry.job;
+  const int64_t context = static_cast<int64_t>(job.prompt.size()) + entry.most;
+  if (job.session) {
+    entry.session.emplace(std::move(*job.session));
+    job.session.reset();
+  } else if (job.open) {
+    Result<Opening> opening = Status(Code::kInternal, "no session");
+    try {
+      opening = job.open(context);
+    } catch (...) {
+      return Describe(std::current_exception());
+    }
+    if (!opening.ok()) return opening.status();
+    if (opening->session) {
+      if (std::string flaw = FlawOf(*opening->session, job.prompt); !flaw.empty())
+        return {Code::kInternal, std::move(flaw)};
+      entry.session.emplace(std::move(*opening->session));
+      entry.most = std::min(entry.most, entry.session->capacity() - static_cast<int64_t>(job.prompt.size()));
+    }
+    entry.keep_at = std::move(opening->keep_at);
+  }
+  if (!entry.session) {
+    auto session = Session::Create(model, {.context = context});
+    if (!session.ok()) return session.status();
+    entry.session.emplace(std::move(*session));
+  }
+  entry.done = static_cast<size_t>(entry.session->position());
+  std::erase_if(entry.keep_at, [&](int64_t at) {
+    return at <= static_cast<int64_t>(entry.done) || at >= static_cast<int64_t>(job.prompt.size());
+  });
+  std::sort(entry.keep_at.rbegin(), entry.keep_at.rend());
+  return {};
+}
+
 void Scheduler::Impl::Admit() {
   while (!no_room && static_cast<int>(running.size()) < options.sessions) {
     Entries next;
@@ -307,25 +356,13 @@ void Scheduler::Impl::Admit() {
       next.splice(next.end(), waiting, NextWaiting());
     }
     Entry& entry = *next.front();
-    Status status;
-    if (entry.job.session) {
-      entry.session.emplace(std::move(*entry.job.session));
-      entry.job.session.reset();
-      entry.done = static_cast<size_t>(entry.session->position());
-    } else {
-      auto session =
-          Session::Create(model, {.context = static_cast<int64_t>(entry.job.prompt.size()) + entry.most});
-      if (session.ok()) {
-        entry.session.emplace(std::move(*session));
-      } else if (session.status().code() == Code::kNoRoom && !running.empty()) {
-        no_room = true;
-        const std::lock_guard lock(mutex);
-        const auto older = [&](const auto& other) { return other->id > entry.id; };
-        waiting.splice(std::find_if(waiting.begin(), waiting.end(), older), next);
-        return;
-      } else {
-        status = session.status();
-      }
+    Status status = Open(entry);
+    if (status.code() == Code::kNoRoom && !running.empty()) {
+      no_room = true;
+      const std::lock_guard lock(mutex);
+      const auto older = [&](const auto& other) { return other->id > entry.id; };
+      waiting.splice(std::find_if(waiting.begin(), waiting.end(), older), next);
+      return;
     }
     if (!status.ok()) {
       End(std::move(next.front()), JobEnd::kFailed, std::move(status));
@@ -410,7 +447,7 @@ bool Scheduler::Impl::Pass() {
   const int64_t room = decodes == 0 ? most_rows : std::min(pace.rows(), most_rows - rows);
   int64_t prompt_rows = 0;
   for (Entry* entry : prompts) {
-    const auto left = static_cast<int64_t>(entry->job.prompt.size() - entry->done);
+    const auto left = static_cast<int64_t>(entry->left());
     int64_t take = std::min(left, room - prompt_rows);
     if (entry->job.on_prompt_row) take = std::min(take, block);
     if (take < left) {  // cuts fall on the grid
@@ -499,6 +536,13 @@ bool Scheduler::Impl::Pass() {
         if (e.job.on_progress) e.job.on_progress(e.done, e.job.prompt.size());
       };
       if (!Call(e, tell)) continue;
+      if (!e.keep_at.empty() && e.keep_at.back() == static_cast<int64_t>(e.done)) {
+        while (!e.keep_at.empty() && e.keep_at.back() == static_cast<int64_t>(e.done)) e.keep_at.pop_back();
+        const auto keep = [&] {
+          if (e.job.on_keep) e.job.on_keep(*e.session);
+        };
+        if (!Call(e, keep)) continue;
+      }
     }
     if (choose) Took(e, of_entry[i]);
   }

@@ -53,6 +53,12 @@ struct JobResult {
   std::optional<Session> session = {};
 };
 
+// What a job begins with.
+struct Opening {
+  std::optional<Session> session = {};  // as Job::session; none: a new one
+  std::vector<int64_t> keep_at = {};    // ascending: positions of the prompt at which on_keep is called
+};
+
 // Callbacks come from the scheduler's thread, one at a time, and everybody waits for them: they hand over and return. They may call Submit and
 // Cancel. An exception from one ends its job as kFailed.
 struct Job {
@@ -72,7 +78,11 @@ struct Job {
   // The logits after token `position` of the prompt, of each in order, float[vocab_size]; the last before on_token. Not of tokens that
   // `session` holds already. Such a prompt is read in short pieces.
   std::function<void(size_t position, std::span<const float> logits)> on_prompt_row = {};
-  std::function<void(JobResult result)> on_end = {};  // once, the last call
+  // In place of `session`: asked when the job leaves the queue, which is when memory is taken. `context`: the room its session needs. An error
+  // ends the job, but for kNoRoom while others run: then it is asked again once one of them has ended.
+  std::function<Result<Opening>(int64_t context)> open = {};
+  std::function<void(const Session& session)> on_keep = {};  // the session stands at one of keep_at
+  std::function<void(JobResult result)> on_end = {};         // once, the last call
 };
 
 // What Submit says.
