@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "serve/api_error.h"
@@ -12,13 +13,14 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-Parsed<std::vector<Ids>> EncodeConversation(const Model& model, const GenerationRequest& request) {
+Parsed<std::vector<Ids>> EncodeConversation(const Model& model, const GenerationRequest& request,
+                                            SampledTurns* turns) {
   if (!model.has_tokenizer()) {
     return ApiError{400, "This model has no tokenizer: /v1/completions with token ids is what it takes.",
                     "messages", "unsupported_value"};
   }
   const Tokenizer& tokenizer = model.tokenizer();
-  auto ids = tokenizer.EncodeChat(request.messages, request.chat);
+  auto ids = EncodeWithTurns(tokenizer, request.messages, request.chat, turns);
   if (!ids.ok()) return FromStatus(ids.status(), "messages");
   *ids = WithHistory(tokenizer, request.history, std::move(*ids));
   if (request.skip_reasoning && OpensReasoning(tokenizer, *ids)) ids->push_back(tokenizer.Find("</think>"));
@@ -27,8 +29,9 @@ Parsed<std::vector<Ids>> EncodeConversation(const Model& model, const Generation
 
 }  // namespace
 
-Parsed<std::vector<Ids>> EncodePrompts(const Model& model, const GenerationRequest& request) {
-  if (request.prompts.empty()) return EncodeConversation(model, request);
+Parsed<std::vector<Ids>> EncodePrompts(const Model& model, const GenerationRequest& request,
+                                       SampledTurns* turns) {
+  if (request.prompts.empty()) return EncodeConversation(model, request, turns);
   std::vector<Ids> all;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     const std::string param = request.prompts.size() > 1 ? fmt::format("prompt[{}]", i) : "prompt";
@@ -50,6 +53,16 @@ Parsed<std::vector<Ids>> EncodePrompts(const Model& model, const GenerationReque
     all.push_back(std::move(ids));
   }
   return all;
+}
+
+std::vector<PrefixCache::Position> PlacesToKeep(const Model& model, std::span<const int32_t> prompt) {
+  // A person's words never become this token.
+  const int32_t user = model.has_tokenizer() ? model.tokenizer().Find("<|user|>") : -1;
+  if (user < 0) return {};
+  const auto first = std::find(prompt.begin(), prompt.end(), user);
+  if (first == prompt.end()) return {};
+  const auto last = std::find(prompt.rbegin(), prompt.rend(), user);
+  return {{first - prompt.begin(), CacheKind::kMark}, {prompt.rend() - last - 1, CacheKind::kPrompt}};
 }
 
 }  // namespace glint::serve
