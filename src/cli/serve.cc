@@ -10,6 +10,7 @@
 #include <memory>
 #include <system_error>
 
+#include "cli/cache_options.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
@@ -30,6 +31,7 @@ constexpr int64_t kContext = 32768;  // without --ctx, within what the model was
 
 struct ServeOptions {
   ModelChoice model;
+  CacheChoice cache;
   std::optional<std::string> host, key_file, certificate, key, cors, data;
   std::vector<std::string> keys, aliases;
   std::optional<int64_t> port, responses, context, sessions, queue, stall_ms;
@@ -88,6 +90,11 @@ Result<serve::ServiceOptions> ServiceSettings(const ServeOptions& o, const Model
   const auto sampling = SamplingChoice().Resolve(model);
   if (!sampling.ok()) return sampling.status();
   service.sampler = *sampling;
+  auto cache = o.cache.Resolve();
+  if (!cache.ok()) return cache.status();
+  service.cache = *std::move(cache);
+  if (service.cache)
+    service.cache->log = [](const std::string& line) { PrintError(fmt::format("glint serve: {}\n", line)); };
   return service;
 }
 
@@ -205,6 +212,7 @@ Work DeclareServe(Options& options) {
                 "Seconds of silence after which a stream says that it lives; without it 2");
   options.Value("--stall", "MS", &o->stall_ms, 1, INT32_MAX,
                 "Milliseconds that those who get answers wait for others' prompts at a time; without it 250");
+  o->cache.Declare(options);
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
   options.Notes(

@@ -14,6 +14,7 @@
 #include "base/no_room.h"
 #include "serve/answering.h"
 #include "serve/api_error.h"
+#include "serve/cached_job.h"
 #include "serve/delivery.h"
 #include "serve/prompts.h"
 #include "serve/rules.h"
@@ -42,6 +43,9 @@ struct Running {
     std::optional<Outcome> outcome;
     Clock::time_point last;  // token
     bool begun = false;
+    // Where turns are remembered: what the model was given, what it sampled, and what that says.
+    Ids prompt, sampled;
+    Message said;
   };
 
   RequestInfo info;
@@ -58,6 +62,18 @@ struct Running {
   std::vector<uint64_t> jobs;
   bool cancelled = false;
 };
+
+// Adds to a message what events say.
+void Take(const std::vector<AnswerEvent>& events, Message& said) {
+  using Kind = AnswerEvent::Kind;
+  for (const AnswerEvent& event : events) {
+    if (event.kind == Kind::kReasoning) said.reasoning += event.text;
+    if (event.kind == Kind::kText) said.content += event.text;
+    if (event.kind == Kind::kCallBegin) said.tool_calls.push_back({.name = event.text, .arguments = ""});
+    if (event.kind == Kind::kCallArguments && !said.tool_calls.empty())
+      said.tool_calls.back().arguments += event.text;
+  }
+}
 
 ApiError Overflow(const GenerationRequest& request, ApiForm form, uint64_t prompt, uint64_t wanted,
                   uint64_t context) {
@@ -84,6 +100,8 @@ struct Service::Impl {
   std::mutex mutex;  // of `running`
   std::map<uint64_t, std::weak_ptr<Running>> running;
 
+  std::unique_ptr<PrefixCache> cache;    // null: none
+  std::unique_ptr<SampledTurns> turns;   // likewise
   Delivery delivery;                     // outlives the scheduler, whose callbacks post to it
   std::unique_ptr<Scheduler> scheduler;  // ends first
 
@@ -94,6 +112,7 @@ struct Service::Impl {
   std::optional<ApiError> CheckRoom(const GenerationRequest& request, ApiForm form,
                                     const std::vector<Ids>& prompts) const;
   Job MakeJob(const std::shared_ptr<Running>& run, size_t choice, Ids prompt);
+  void Remember(const Running& run, const Running::Choice& choice);
   void Took(Running& run, size_t choice, int32_t id, bool& more);
   void Ended(const std::shared_ptr<Running>& run, size_t choice, JobResult result);
   void FailRun(Running& run, ApiError error);
@@ -140,6 +159,9 @@ Job Service::Impl::MakeJob(const std::shared_ptr<Running>& run, size_t choice, I
     run->response->SetProgress(choice, {done, total});
   };
   job.on_end = [this, run, choice](JobResult result) { Ended(run, choice, std::move(result)); };
+  // Rows of logits are wanted from the first token on, so there is nothing to go on from.
+  if (turns != nullptr && run->request.prompts.empty()) run->choices[choice].prompt = job.prompt;
+  if (cache != nullptr && !job.on_prompt_row) GoOnFromCache(*cache, PlacesToKeep(model, job.prompt), job);
   return job;
 }
 
@@ -160,9 +182,23 @@ void Service::Impl::Took(Running& run, size_t choice, int32_t id, bool& more) {
   if (run.on_sequence) run.sequence.push_back(id);
   AnswerStep step;
   const Result<bool> pushed = c.answering->Push(id, step);
+  if (!c.prompt.empty()) {
+    c.sampled.push_back(id);
+    Take(step.events, c.said);
+  }
   run.response->Events(choice, std::move(step.events), std::move(step.tokens));
   if (!pushed.ok()) FailRun(run, {500, pushed.status().message()});
   more = pushed.ok() && *pushed;
+}
+
+// A client sends the turn back as it was told it. One that a stop string ended says less than was sampled, and one that was broken off in its
+// reasoning nothing that a next turn could follow.
+void Service::Impl::Remember(const Running& run, const Running::Choice& choice) {
+  if (turns == nullptr || choice.prompt.empty()) return;
+  const FinishReason reason = choice.answering->reason();
+  const bool says = !choice.said.content.empty() || !choice.said.tool_calls.empty();
+  if (reason == FinishReason::kStop || (reason == FinishReason::kLength && says && !run.failed))
+    turns->Remember(choice.prompt, choice.said, choice.sampled);
 }
 
 // The first that goes wrong says why; its company is of no use then.
@@ -210,9 +246,11 @@ void Service::Impl::Ended(const std::shared_ptr<Running>& run, size_t choice, Jo
   AnswerStep step;
   if (const Status status = c.answering->End(result, step); !status.ok())
     return FailRun(*run, {500, status.message()});
+  if (!c.prompt.empty()) Take(step.events, c.said);
   run->response->Events(choice, std::move(step.events), std::move(step.tokens));
   Outcome outcome;
   outcome.reason = c.answering->reason();
+  Remember(*run, c);
   outcome.stop = c.answering->stop_string();
   const uint64_t generated = run->request.max_tokens == 0u ? 0 : result.generated;
   if (run->request.max_tokens == 0u) outcome.reason = FinishReason::kLength;
@@ -305,7 +343,7 @@ Parsed<uint64_t> Service::Impl::Run(Work work) {
                      request.choices(), most),
          "n", "invalid_value"});
   }
-  auto encoded = EncodePrompts(model, request);
+  auto encoded = EncodePrompts(model, request, turns.get());
   if (auto* error = std::get_if<ApiError>(&encoded)) return refuse(std::move(*error));
   auto& prompts = std::get<std::vector<Ids>>(encoded);
   for (const Ids& prompt : prompts) info.prompt_tokens += prompt.size();
@@ -362,6 +400,17 @@ Result<std::unique_ptr<Service>> Service::Create(const Model& model, ServiceOpti
   auto scheduler = Scheduler::Create(model, impl->options.scheduler);
   if (!scheduler.ok()) return scheduler.status();
   impl->scheduler = *std::move(scheduler);
+  if (impl->options.cache) {
+    auto cache = PrefixCache::Create(model, *impl->options.cache);
+    if (!cache.ok()) return cache.status();
+    impl->cache = *std::move(cache);
+    const std::string& folder = impl->options.cache->directory;
+    auto turns = SampledTurns::Open(
+        {.path = folder.empty() ? "" : fmt::format("{}/turns-{}", folder, model.fingerprint()),
+         .log = impl->options.cache->log});
+    if (!turns.ok()) return turns.status();
+    impl->turns = *std::move(turns);
+  }
   impl->model_id = impl->options.model.empty() ? model.name() : impl->options.model;
   impl->fingerprint = "fp_" + model.fingerprint().substr(0, 12);
   impl->created = std::time(nullptr);
@@ -391,7 +440,7 @@ ResponseNames Service::NewNames(std::string model) const {
 }
 
 Parsed<std::vector<Ids>> Service::Prompts(const GenerationRequest& request) const {
-  return EncodePrompts(impl_->model, request);
+  return EncodePrompts(impl_->model, request, impl_->turns.get());
 }
 
 Parsed<uint64_t> Service::Run(Work work) try { return impl_->Run(std::move(work)); } catch (...) {
@@ -409,6 +458,13 @@ void Service::Cancel(uint64_t id) {
 }
 
 SchedulerStats Service::stats() const { return impl_->scheduler->stats(); }
-void Service::Drain(Clock::time_point until) { impl_->scheduler->Drain(until); }
+PrefixCache* Service::cache() const { return impl_->cache.get(); }
+SampledTurns* Service::turns() const { return impl_->turns.get(); }
+
+void Service::Drain(Clock::time_point until) {
+  impl_->scheduler->Drain(until);
+  constexpr auto kToWrite = std::chrono::seconds(5);
+  if (impl_->cache != nullptr) (void)impl_->cache->Flush(std::max(until, Clock::now() + kToWrite));
+}
 
 }  // namespace glint::serve

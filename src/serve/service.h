@@ -12,6 +12,8 @@
 #include "glint/model.h"
 #include "serve/generation.h"
 #include "serve/http.h"
+#include "serve/prefix_cache.h"
+#include "serve/sampled_turns.h"
 #include "serve/scheduler.h"
 
 namespace glint::serve {
@@ -63,7 +65,10 @@ struct ServiceOptions {
   SamplerOptions sampler = {};            // where a request says nothing
   std::optional<std::chrono::milliseconds> timeout = {};  // of a request, its time in the queue included
   std::chrono::milliseconds keepalive{2000};              // silence after which a stream says that it lives
-  ServiceObserver* observer = nullptr;                    // outlives the service
+  // Beginnings of prompts that are kept for later ones, and turns as they were sampled; none: every prompt is read from its first token, and
+  // turns are what their text says.
+  std::optional<PrefixCacheOptions> cache = {};
+  ServiceObserver* observer = nullptr;  // outlives the service
 };
 
 // A request with all that its answer needs.
@@ -112,7 +117,10 @@ class Service {
   void Cancel(uint64_t id);
 
   SchedulerStats stats() const;
-  // Takes no more, waits for what there is, and cancels what is left at `until`.
+  PrefixCache* cache() const;   // null: none
+  SampledTurns* turns() const;  // null: none
+  // Takes no more, waits for what there is, and cancels what is left at `until`; then brings the cache to the disk, for a few seconds if
+  // `until` has passed.
   void Drain(Clock::time_point until);
 
  private:

@@ -14,7 +14,8 @@
 
 namespace glint::test {
 
-inline void WriteThinkingStories(const std::string& path) {
+// context: what it says it was made for; 0: as the embedded model.
+inline void WriteThinkingStories(const std::string& path, uint32_t context = 0) {
   const std::string from = GLINT_SOURCE_DIR "/models/stories/stories.gguf";
   std::ifstream in(GLINT_TEST_DATA "/templates/glm_flash.jinja", std::ios::binary);
   std::ostringstream source;
@@ -24,6 +25,7 @@ inline void WriteThinkingStories(const std::string& path) {
   gguf::Writer writer;
   gguf::CopyKeys(*file, writer);
   writer.SetString("tokenizer.chat_template", source.str());
+  if (context > 0) writer.SetU32("glm5next.context_length", context);
   for (const gguf::TensorInfo& tensor : file->tensors())
     ASSERT_TRUE(gguf::CopyTensor(*file, tensor, writer).ok());
   const Status written = writer.Write(path, std::vector<std::string>{from});

@@ -37,6 +37,10 @@ class Child {
     pid_ = -1;
     return status;
   }
+  bool Alive() {
+    if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
+    return pid_ > 0;
+  }
   bool Succeeded() {
     const int status = Wait();
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
