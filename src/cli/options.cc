@@ -9,6 +9,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <deque>
+
+#include "cli/config_file.h"
 
 namespace glint::cli {
 namespace {
@@ -120,11 +123,24 @@ Take Collect(std::vector<std::string>* values) {
 }  // namespace
 
 struct Options::Impl {
+  // An option as a configuration file names it.
+  struct Setting {
+    std::string name;  // its long name, without dashes; empty: it has none
+    ConfigEntry::Kind kind = ConfigEntry::Kind::kString;
+    Take take = {};
+    CLI::Option* option = nullptr;
+    std::vector<std::string> given = {};  // as text
+    std::string where = {};               // "--name", or file and line
+  };
+
   CLI::App app;
   std::string group = "Options", notes;
   std::vector<std::string> examples;
   std::vector<std::function<Status()>> checks;
   CommandFiles files;
+  std::deque<Setting> settings;  // a deque: callbacks hold on to them
+  bool print_config = false;
+  std::optional<std::string> config;
 
   Impl(std::string command, const std::string& summary) : app(summary, std::move(command)) {}
 
@@ -138,20 +154,103 @@ struct Options::Impl {
 
   // All values are taken as text and read here, so that every refusal is worded alike.
   CLI::Option* Add(const std::string& names, const std::string& placeholder, const std::string& help,
-                   Take take) {
+                   Take take, ConfigEntry::Kind kind = ConfigEntry::Kind::kString) {
     const std::string shown = names.substr(names.rfind(',') == std::string::npos ? 0 : names.rfind(',') + 1);
-    CLI::Option* option = app.add_option(
+    Setting& setting = NewSetting(shown, kind, std::move(take));
+    setting.option = app.add_option(
         names,
-        [take = std::move(take), shown](const CLI::results_t& given) {
+        [&setting, shown](const CLI::results_t& given) {
           for (const std::string& text : given) {
-            const std::string wrong = take(text);
+            const std::string wrong = setting.take(text);
             if (!wrong.empty()) throw CLI::ValidationError(shown, wrong);
           }
+          setting.given = given, setting.where = shown;
           return true;
         },
         help);
-    option->type_name(placeholder)->group(group);
-    return option;
+    setting.option->type_name(placeholder)->group(group);
+    return setting.option;
+  }
+
+  Setting& NewSetting(const std::string& shown, ConfigEntry::Kind kind, Take take) {
+    return settings.emplace_back(
+        Setting{shown.starts_with("--") ? shown.substr(2) : std::string(), kind, std::move(take)});
+  }
+
+  bool InConfig(const Setting& setting) const {
+    return !setting.name.empty() && setting.name != "config" && setting.name != "print-config";
+  }
+
+  // Gives the file's values to options that have none. Options of the command line are checked for their kind too.
+  Status TakeConfig(const std::string& path) {
+    const auto entries = ReadConfig(path);
+    if (!entries.ok()) return entries.status();
+    for (const ConfigEntry& entry : *entries) {
+      const std::string where = fmt::format("{}:{}", path, entry.line);
+      const auto found = std::find_if(settings.begin(), settings.end(), [&](const Setting& setting) {
+        return InConfig(setting) && setting.name == entry.key;
+      });
+      if (found == settings.end()) {
+        std::vector<std::string> names;
+        for (const Setting& setting : settings)
+          if (InConfig(setting)) names.push_back(setting.name);
+        const std::string meant = Nearest(entry.key, names);
+        return {Code::kBadFile, fmt::format("{}: unknown key '{}'{}", where, entry.key,
+                                            meant.empty() ? "" : "; did you mean " + meant + "?")};
+      }
+      using Kind = ConfigEntry::Kind;
+      const bool fits = entry.kind == found->kind ||
+                        (found->kind == Kind::kNumber && entry.kind == Kind::kInteger) ||
+                        (found->kind == Kind::kStrings && entry.kind == Kind::kString);
+      if (!fits) {
+        return {Code::kBadFile, fmt::format("{}: {} wants {}, and this is {}", where, entry.key,
+                                            Name(found->kind), Name(entry.kind))};
+      }
+      if (!found->given.empty()) continue;  // the command line wins
+      for (const std::string& text : entry.values) {
+        if (const std::string wrong = found->take(text); !wrong.empty())
+          return {Code::kBadFile, fmt::format("{}: {}: {}", where, entry.key, wrong)};
+      }
+      found->given = entry.values, found->where = where;
+    }
+    return {};
+  }
+
+  // What --print-config prints: a file that says the same as this command line, options that were not given as comments.
+  std::string ConfigText() const {
+    using Kind = ConfigEntry::Kind;
+    std::string out = "# " + app.get_name() + " --config FILE takes this.\n", title;
+    for (const Setting& setting : settings) {
+      if (!InConfig(setting)) continue;
+      if (setting.option->get_group() != title) {
+        title = setting.option->get_group();
+        out += fmt::format("\n## {}\n", title);
+      }
+      out += "\n";
+      std::string help = Wrap(setting.option->get_description(), 2);
+      for (size_t begin = 0; begin < help.size();) {
+        const size_t end = std::min(help.find('\n', begin), help.size());
+        const size_t text = std::min(help.find_first_not_of(' ', begin), end);
+        out += "# " + help.substr(text, end - text) + "\n";
+        begin = end + 1;
+      }
+      if (setting.given.empty()) {
+        const std::string shown = setting.kind == Kind::kBool ? "true" : setting.option->get_type_name();
+        out += fmt::format("# {} = {}\n", setting.name, shown);
+        continue;
+      }
+      std::string value;
+      if (setting.kind == Kind::kStrings) {
+        for (const std::string& text : setting.given)
+          value += (value.empty() ? "[" : ", ") + TomlString(text);
+        value += "]";
+      } else {
+        // Of an option that was given several times the last counts.
+        value = setting.kind == Kind::kString ? TomlString(setting.given.back()) : setting.given.back();
+      }
+      out += fmt::format("{} = {}  # {}\n", setting.name, value, setting.where);
+    }
+    return out;
   }
 
   std::string WordError(const CLI::ParseError& error) {
@@ -202,11 +301,22 @@ void Options::PositionalList(const std::string& name, std::vector<std::string>* 
 }
 
 void Options::Flag(const std::string& names, bool* value, const std::string& help) {
-  impl_->app
-      .add_flag_callback(
-          names, [value] { *value = true; }, help)
-      ->disable_flag_override()
-      ->group(impl_->group);
+  const std::string shown = names.substr(names.rfind(',') == std::string::npos ? 0 : names.rfind(',') + 1);
+  Impl::Setting& setting =
+      impl_->NewSetting(shown, ConfigEntry::Kind::kBool, [value](const std::string& text) -> std::string {
+        *value = text == "true";
+        return {};
+      });
+  setting.option = impl_->app
+                       .add_flag_callback(
+                           names,
+                           [value, &setting, shown] {
+                             *value = true;
+                             setting.given = {"true"}, setting.where = shown;
+                           },
+                           help)
+                       ->disable_flag_override()
+                       ->group(impl_->group);
 }
 
 void Options::Value(const std::string& names, const std::string& placeholder,
@@ -224,7 +334,8 @@ void Options::Value(const std::string& names, const std::string& placeholder, st
     *value = *number;
     return {};
   };
-  impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  impl_->Add(names, placeholder, help, take, ConfigEntry::Kind::kInteger)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
 void Options::Value(const std::string& names, const std::string& placeholder, std::optional<double>* value,
@@ -237,7 +348,8 @@ void Options::Value(const std::string& names, const std::string& placeholder, st
     *value = *number;
     return {};
   };
-  impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  impl_->Add(names, placeholder, help, take, ConfigEntry::Kind::kNumber)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
 void Options::Value(const std::string& names, const std::string& placeholder, std::optional<uint64_t>* value,
@@ -250,12 +362,13 @@ void Options::Value(const std::string& names, const std::string& placeholder, st
     *value = number;
     return {};
   };
-  impl_->Add(names, placeholder, help, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  impl_->Add(names, placeholder, help, take, ConfigEntry::Kind::kInteger)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
 void Options::List(const std::string& names, const std::string& placeholder, std::vector<std::string>* values,
                    const std::string& help) {
-  impl_->Add(names, placeholder, help, Collect(values))
+  impl_->Add(names, placeholder, help, Collect(values), ConfigEntry::Kind::kStrings)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
@@ -264,6 +377,13 @@ void Options::Group(const std::string& title) { impl_->group = title; }
 void Options::Notes(const std::string& text) { impl_->notes = text; }
 void Options::Examples(const std::vector<std::string>& lines) { impl_->examples = lines; }
 void Options::Check(std::function<Status()> check) { impl_->checks.push_back(std::move(check)); }
+
+void Options::Configurable() {
+  Value(
+      "--config", "FILE", &impl_->config,
+      "Take options that the command line does not give from a TOML file: long names without dashes as keys");
+  Flag("--print-config", &impl_->print_config, "Print all options as such a file, and end");
+}
 
 CommandFiles& Options::files() { return impl_->files; }
 
@@ -276,10 +396,15 @@ Options::Parsed Options::Parse(const std::vector<std::string>& arguments) {
   } catch (const CLI::ParseError& error) {
     return {Parsed::Kind::kUsageError, impl_->WordError(error)};
   }
+  if (impl_->config) {
+    if (const Status status = impl_->TakeConfig(*impl_->config); !status.ok())
+      return {Parsed::Kind::kUsageError, status.message()};
+  }
   for (const auto& check : impl_->checks) {
     const Status status = check();
     if (!status.ok()) return {Parsed::Kind::kUsageError, status.message()};
   }
+  if (impl_->print_config) return {Parsed::Kind::kHelp, impl_->ConfigText()};
   if (const Status status = impl_->files.CheckNames(); !status.ok())
     return {Parsed::Kind::kUsageError, status.message()};
   return {};

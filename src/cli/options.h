@@ -51,12 +51,16 @@ class Options {
   // Runs after parsing; its failure is a usage error. Checks run in the order they were added.
   void Check(std::function<Status()> check);
 
+  // Adds --config FILE, which gives values to options that the command line does not give (config_file.h), and --print-config, which
+  // prints all of them as such a file in place of the work. What is wrong in the file is a usage error that names its line.
+  void Configurable();
+
   // What the command reads and writes; main.cc has it checked after parsing, before the work.
   CommandFiles& files();
 
   struct Parsed {
     enum class Kind : uint8_t { kRun, kHelp, kUsageError } kind = Kind::kRun;
-    std::string text;  // the help text, or what is wrong
+    std::string text;  // the help text (or another that is wanted in place of the work), or what is wrong
   };
   Parsed Parse(const std::vector<std::string>& arguments);
 
