@@ -33,6 +33,7 @@ constexpr Subcommand kSubcommands[] = {
     {"logits", "Write a model's logits as a NumPy file", DeclareLogits},
     {"plan", "Show the steps of a forward pass and what serves them", DeclarePlan},
     {"bench", "Measure tokens per second, and compare settings", DeclareBench},
+    {"bench-serve", "Measure a server under load, and check its answers", DeclareBenchServe},
     {"perplexity", "Measure how well a model predicts a text", DeclarePerplexity},
     {"imatrix", "Measure which input channels of the weights matter, on a text", DeclareImatrix},
     {"compare", "Show what differs between two files of a model", DeclareCompare},

@@ -34,6 +34,7 @@ Work DeclareDetokenize(Options& options);
 Work DeclareLogits(Options& options);
 Work DeclarePlan(Options& options);
 Work DeclareBench(Options& options);
+Work DeclareBenchServe(Options& options);
 Work DeclareVerify(Options& options);
 Work DeclareProfile(Options& options);
 
