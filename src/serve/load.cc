@@ -234,6 +234,15 @@ class Meter {
  public:
   Meter(const Progress& progress, uint64_t total) : progress_(progress), total_(total) {}
   bool Stopped() const { return stopped_; }
+  // Asked with each piece of an answer: hears of an interruption while nothing ends.
+  bool StopsNow() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && progress_ && Since(asked_) > 0.1) {
+      asked_ = Time::now();
+      if (!progress_(std::min(done_, total_), total_)) stopped_ = true;
+    }
+    return stopped_;
+  }
   void Step(uint64_t requests) {
     const std::lock_guard lock(mutex_);
     done_ += requests;
@@ -245,6 +254,7 @@ class Meter {
   const uint64_t total_;
   std::mutex mutex_;
   uint64_t done_ = 0;
+  Time::time_point asked_ = Time::now();
   std::atomic<bool> stopped_ = false;
 };
 
@@ -296,7 +306,7 @@ Result<LoadResult> RunLoad(const LoadOptions& o, const Progress& progress) {
   result.model = o.model;
   const auto requests = static_cast<uint64_t>(o.conversations * o.turns);
   Meter meter(progress, requests * (o.solo == LoadOptions::Solo::kNone ? 1 : 2));
-  const auto stop = [&meter] { return meter.Stopped(); };
+  const auto stop = [&meter] { return meter.StopsNow(); };
   Asker alone(o, stop);
   if (result.model.empty()) {
     auto model = alone.FirstModel();
