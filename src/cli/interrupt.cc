@@ -14,6 +14,7 @@ namespace {
 
 std::atomic<int> g_signal{0};
 std::atomic<bool> g_forever{false};
+std::atomic<void (*)()> g_on_hangup{nullptr};
 int g_pipe[2] = {-1, -1};  // the handler writes a byte, so that a poll that began too late still wakes
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
@@ -49,6 +50,19 @@ void CatchInterrupts() {
 void CatchInterruptsForever() {
   g_forever = true;
   CatchInterrupts();
+}
+
+void OnHangup(void (*act)()) {
+  g_on_hangup = act;
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    const int saved = errno;
+    g_on_hangup.load()();
+    errno = saved;
+  };
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGHUP, &action, nullptr);
 }
 
 bool Interrupted() { return g_signal != 0; }

@@ -8,6 +8,9 @@ void CatchInterrupts();
 // For chat, where Ctrl-C is a way to talk: a second SIGINT does not end the process either.
 void CatchInterruptsForever();
 
+// From now on SIGHUP calls `act` and is no interrupt: what servers do whose log is renamed. `act` may do what a signal handler may.
+void OnHangup(void (*act)());
+
 bool Interrupted();
 int InterruptExitCode();  // 130 for SIGINT, and so on: 128 and the number
 bool Terminated();        // any but SIGINT: the whole program is meant, not the work at hand

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -17,11 +18,17 @@
 #include "cli/sampling_options.h"
 #include "cli/subcommand.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
 #include "serve/endpoints.h"
 #include "serve/http.h"
+#include "serve/log.h"
+#include "serve/metrics.h"
+#include "serve/named_sessions.h"
+#include "serve/own_endpoints.h"
 #include "serve/page.h"
 #include "serve/response_routes.h"
 #include "serve/service.h"
+#include "serve/watch.h"
 
 namespace glint::cli {
 namespace {
@@ -36,6 +43,8 @@ struct ServeOptions {
   std::vector<std::string> keys, aliases;
   std::optional<int64_t> port, responses, context, sessions, queue, stall_ms;
   std::optional<double> timeout_s, drain_s, keepalive_s;
+  std::optional<std::string> log_format, log_level, log_file, session_dir;
+  bool log_content = false;
 };
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -77,6 +86,37 @@ Result<serve::HttpOptions> HttpSettings(const ServeOptions& o) {
   return http;
 }
 
+const std::vector<std::pair<std::string_view, serve::LogLevel>> kLogLevels{
+    {"debug", serve::LogLevel::kDebug},
+    {"info", serve::LogLevel::kInfo},
+    {"warning", serve::LogLevel::kWarning},
+    {"error", serve::LogLevel::kError}};
+
+Result<std::unique_ptr<serve::Log>> OpenLog(const ServeOptions& o) {
+  serve::LogOptions log;
+  log.json = o.log_format == "json";
+  log.path = o.log_file.value_or("");
+  for (const auto& [name, level] : kLogLevels)
+    if (o.log_level == name) log.least = level;
+  return serve::Log::Create(std::move(log));
+}
+
+std::atomic<serve::Log*> g_log{nullptr};  // of a signal's handler
+
+// While it lives, SIGHUP opens the log's file anew.
+class LogOnHangup {
+ public:
+  explicit LogOnHangup(serve::Log* log) {
+    g_log = log;
+    OnHangup([] {
+      if (serve::Log* const log_now = g_log) log_now->Reopen();
+    });
+  }
+  ~LogOnHangup() { g_log = nullptr; }
+  LogOnHangup(const LogOnHangup&) = delete;
+  LogOnHangup& operator=(const LogOnHangup&) = delete;
+};
+
 Result<serve::ServiceOptions> ServiceSettings(const ServeOptions& o, const Model& model) {
   serve::ServiceOptions service;
   service.scheduler.context =
@@ -93,8 +133,6 @@ Result<serve::ServiceOptions> ServiceSettings(const ServeOptions& o, const Model
   auto cache = o.cache.Resolve();
   if (!cache.ok()) return cache.status();
   service.cache = *std::move(cache);
-  if (service.cache)
-    service.cache->log = [](const std::string& line) { PrintError(fmt::format("glint serve: {}\n", line)); };
   return service;
 }
 
@@ -120,20 +158,40 @@ Result<std::shared_ptr<serve::ResponseStore>> OpenResponses(const ServeOptions& 
 Result<int> Serve(const ServeOptions& o) {
   const auto settings = HttpSettings(o);
   if (!settings.ok()) return settings.status();
-  serve::Endpoints endpoints({.cors_origin = o.cors.value_or("")});
+  auto opened = OpenLog(o);
+  if (!opened.ok()) return opened.status();
+  const std::unique_ptr<serve::Log> log = *std::move(opened);
+  const auto warn = [&log](std::string_view event, const std::string& line) {
+    log->Write(serve::LogLevel::kWarning, event, {{"what", line}});
+  };
+  std::optional<LogOnHangup> hangup;
+  if (o.log_file) hangup.emplace(log.get());
+  serve::RequestMetrics metrics;
+  serve::Watch watch(&metrics, log.get(), o.log_content);
+  serve::OwnEndpoints own;
+  if (o.session_dir) {
+    auto sessions = serve::NamedSessions::Open(*o.session_dir);
+    if (!sessions.ok()) return sessions.status();
+    own.sessions = *std::move(sessions);
+  }
+  serve::Endpoints endpoints(
+      {.answered = [&watch](const serve::HttpAnswered& answer) { watch.Answered(answer); },
+       .cors_origin = o.cors.value_or("")});
   auto responses = OpenResponses(o);
   if (!responses.ok()) return responses.status();
-  serve::AddResponseRoutes(endpoints, *std::move(responses), [](const std::string& line) {
-    PrintError(fmt::format("glint serve: {}\n", line));
-  });
+  serve::AddResponseRoutes(endpoints, *std::move(responses),
+                           [warn](const std::string& line) { warn("responses", line); });
   auto created = serve::HttpServer::Create(*settings);
   if (!created.ok()) return created.status();
-  const bool own =
+  const bool near =
       settings->host == "localhost" || settings->host == "::1" || settings->host.starts_with("127.");
-  if (!own && settings->api_keys.empty())
+  if (!near && settings->api_keys.empty())
     PrintError("glint serve: note: without --api-key, whoever reaches this machine may ask\n");
   // Declared after what it calls: it ends first.
   const std::unique_ptr<serve::HttpServer> server = *std::move(created);
+  own.version = ThisBuild().version, own.requests = &metrics, own.log = log.get();
+  own.http = [&server] { return server->Counters(); };
+  serve::AddOwnEndpoints(std::move(own), endpoints);
   server->Serve([&endpoints](const serve::HttpRequest& request, std::shared_ptr<serve::Reply> reply) {
     endpoints.Handle(request, std::move(reply));
   });
@@ -143,6 +201,8 @@ Result<int> Serve(const ServeOptions& o) {
   if (!model.ok()) return model.status();
   auto options = ServiceSettings(o, *model);
   if (!options.ok()) return options.status();
+  options->observer = &watch;
+  if (options->cache) options->cache->log = [warn](const std::string& line) { warn("cache", line); };
   auto made = serve::Service::Create(*model, *options);
   if (!made.ok()) return made.status();
   const std::shared_ptr<serve::Service> service = *std::move(made);
@@ -151,18 +211,22 @@ Result<int> Serve(const ServeOptions& o) {
                                         server->url(), TerminalText(service->model_id()),
                                         options->scheduler.context, options->scheduler.sessions));
   if (!said.ok() && !said.message().empty()) return said;
+  log->Write(serve::LogLevel::kInfo, "listening",
+             {{"url", server->url()},
+              {"model", service->model_id()},
+              {"context", options->scheduler.context},
+              {"sessions", int64_t{options->scheduler.sessions}}});
 
   WaitReadable(-1);  // until a signal comes; a second one ends the process at once
   const auto limit = Milliseconds(o.drain_s.value_or(30));
   const auto until = serve::Clock::now() + limit;
   const uint64_t left = service->stats().running + service->stats().waiting;
-  if (left > 0)
-    PrintError(fmt::format("glint serve: ending; {} answers under way have {} s\n", left,
-                           static_cast<double>(limit.count()) / 1e3));
+  log->Write(serve::LogLevel::kInfo, "ending",
+             {{"answers", left}, {"seconds", static_cast<double>(limit.count()) / 1e3}});
   endpoints.SetService(nullptr);
   const bool whole = server->Drain(limit);
   service->Drain(until);
-  if (!whole) PrintError("glint serve: answers were cut off\n");
+  if (!whole) log->Write(serve::LogLevel::kWarning, "cut_off", {{"what", std::string("answers under way")}});
   return 0;
 }
 
@@ -213,17 +277,29 @@ Work DeclareServe(Options& options) {
   options.Value("--stall", "MS", &o->stall_ms, 1, INT32_MAX,
                 "Milliseconds that those who get answers wait for others' prompts at a time; without it 250");
   o->cache.Declare(options);
+  options.Value(
+      "--session-dir", "DIR", &o->session_dir,
+      "Where /sessions keeps sequences by name; made if it is not there. Without it there are none");
+  options.Group("Log");
+  options.Value("--log-format", "FORM", &o->log_format, "text or json, one line an event; without it text");
+  options.Value("--log-file", "FILE", &o->log_file,
+                "Append to a file, which SIGHUP opens anew; without it stderr");
+  options.Value("--log-level", "LEVEL", &o->log_level, "debug, info, warning or error; without it info");
+  options.Flag("--log-content", &o->log_content,
+               "Prompts and answers too; without it they are nowhere in the log");
+  options.Configurable();
   o->model.DeclareSource(options);
   o->model.DeclareLevers(options);
   options.Notes(
       "Speaks the OpenAI API (/v1/chat/completions, /v1/completions, /v1/responses, /v1/models) and the "
-      "Anthropic API "
-      "(/v1/messages, "
-      "/v1/messages/count_tokens); a browser finds a chat page at /; /health says 503 until the model is "
-      "loaded. One line on stdout says when "
-      "requests "
-      "are answered. SIGTERM and Ctrl-C let answers under way end; a second signal does not.");
-  options.Examples({"glint serve", "glint serve -m model.gguf --alias glm --ctx 2048 --sessions 4"});
+      "Anthropic API (/v1/messages, /v1/messages/count_tokens); a browser finds a chat page at /. Beside "
+      "them "
+      "its own /metrics, /tokenize, /detokenize, /apply-template and /sessions. /health says 503 until the "
+      "model is loaded, and one line on stdout says when requests are answered. SIGTERM and Ctrl-C let "
+      "answers "
+      "under way end; a second signal does not.");
+  options.Examples({"glint serve", "glint serve -m model.gguf --alias glm --ctx 2048 --sessions 4",
+                    "glint serve --log-format json --log-file serve.log --session-dir sessions"});
   options.Check([o]() -> Status {
     if (o->certificate.has_value() != o->key.has_value())
       return {Code::kBadInput, "--tls-cert and --tls-key belong together"};
@@ -232,6 +308,15 @@ Work DeclareServe(Options& options) {
     };
     if (empty(o->keys)) return {Code::kBadInput, "--api-key: the key is empty"};
     if (empty(o->aliases)) return {Code::kBadInput, "--alias: the name is empty"};
+    if (o->log_format && o->log_format != "text" && o->log_format != "json")
+      return {Code::kBadInput, fmt::format("--log-format: '{}' is not text or json", *o->log_format)};
+    const bool known = std::any_of(kLogLevels.begin(), kLogLevels.end(),
+                                   [&](const auto& level) { return level.first == o->log_level; });
+    if (o->log_level && !known)
+      return {Code::kBadInput,
+              fmt::format("--log-level: '{}' is not debug, info, warning or error", *o->log_level)};
+    if (o->log_file == "" || o->session_dir == "")
+      return {Code::kBadInput, "--log-file and --session-dir need a name"};
     if (o->host == "") return {Code::kBadInput, "--host: the name is empty"};
     if (o->cors == "") return {Code::kBadInput, "--cors-origin: the origin is empty"};
     return {};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "serve/anthropic_messages.h"
 #include "serve/api_error.h"
 #include "serve/json_out.h"
@@ -42,6 +43,59 @@ class WithHeaders final : public Reply {
   }
   const std::shared_ptr<Reply> reply_;
   const HttpHeaders headers_;
+};
+
+// Tells of the answer when it is whole, or when nobody can add to it any more.
+class Watched final : public Reply {
+ public:
+  Watched(std::shared_ptr<Reply> reply, const HttpRequest& request, const std::string& id, const std::function<void(const HttpAnswered&)>& tell)
+      : reply_(std::move(reply)), tell_(tell) {
+    answer_.id = id;
+    answer_.method = request.method, answer_.path = request.path, answer_.peer = request.peer;
+  }
+  ~Watched() override { Tell(); }
+  void SetRoute(std::string_view route) { answer_.route = route; }  // before the handler runs
+
+  void Send(int status, HttpHeaders headers, std::string body) override {
+    int none = 0;
+    if (status_.compare_exchange_strong(none, status) && status >= 400) answer_.error = ErrorMessage(body);
+    reply_->Send(status, std::move(headers), std::move(body));
+    Tell();
+  }
+  bool Start(int status, HttpHeaders headers) override {
+    int none = 0;
+    status_.compare_exchange_strong(none, status);
+    return reply_->Start(status, std::move(headers));
+  }
+  bool Write(std::string_view piece) override { return reply_->Write(piece); }
+  void Finish() override {
+    reply_->Finish();
+    Tell();
+  }
+  size_t Backlog() const override { return reply_->Backlog(); }
+  bool Gone() const override { return reply_->Gone(); }
+  void OnGone(std::function<void()> callback) override { reply_->OnGone(std::move(callback)); }
+
+ private:
+  static std::string ErrorMessage(const std::string& body) {
+    if (body.size() > 10'000) return {};
+    const auto json = ParseJson(body, "an error");
+    const auto message = json.ok() ? json->Get<std::string>("error.message") : json.status();
+    return message.ok() ? *message : std::string();
+  }
+  void Tell() {
+    if (told_.exchange(true)) return;
+    answer_.status = status_ != 0 ? status_.load() : reply_->Gone() ? 499 : 500;
+    answer_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+    tell_(answer_);
+  }
+
+  const std::shared_ptr<Reply> reply_;
+  const std::function<void(const HttpAnswered&)>& tell_;
+  const Clock::time_point began_ = Clock::now();
+  HttpAnswered answer_;
+  std::atomic<int> status_{0};
+  std::atomic<bool> told_{false};
 };
 
 std::vector<std::string_view> Segments(std::string_view path) {
@@ -257,12 +311,19 @@ void Endpoints::Handle(const HttpRequest& request, std::shared_ptr<Reply> reply)
     headers.emplace_back("Vary", "Origin");
   }
   reply = std::make_shared<WithHeaders>(std::move(reply), std::move(headers));
+  Watched* watched = nullptr;
+  if (options_.answered) {
+    auto wrapped = std::make_shared<Watched>(std::move(reply), request, id, options_.answered);
+    watched = wrapped.get();
+    reply = std::move(wrapped);
+  }
   Call call{request, std::move(reply), {}, service(), FormOf(request), std::move(id)};
   std::string allowed;
   for (const Route& route : routes_) {
     std::vector<std::string> parts;
     if (!Matches(route.pattern, request.path, parts)) continue;
     allowed += (allowed.empty() ? "" : ", ") + route.method;
+    if (watched != nullptr) watched->SetRoute(route.pattern);
     if (request.method != route.method && !(request.method == "HEAD" && route.method == "GET")) continue;
     if (route.needs_service && call.service == nullptr) return SendError(call, WhyNot());
     call.parts = std::move(parts);

@@ -32,8 +32,19 @@ struct Route {
   std::function<void(const Call& call)> handle;
 };
 
+// An answer that was given.
+struct HttpAnswered {
+  std::string id;  // Call::id
+  std::string method, path, peer;
+  std::string route;   // the pattern of the route that gave it; empty: there is none
+  int status = 0;      // 499: the client left before it had one
+  double seconds = 0;  // from the request to the whole answer, or to the end of the stream
+  std::string error;   // the message of an error, if it is JSON of ours
+};
+
 struct EndpointOptions {
-  std::string cors_origin;  // what Access-Control-Allow-Origin says; empty: nothing
+  std::function<void(const HttpAnswered&)> answered = {};  // from any thread, and soon done
+  std::string cors_origin = {};  // what Access-Control-Allow-Origin says; empty: nothing
 };
 
 // Threads: Handle and the states from any thread; Add before the first request.

@@ -76,9 +76,18 @@ void RequestMetrics::Ended(std::string_view endpoint, int status, double seconds
   duration_.Observe(seconds);
   const std::lock_guard lock(mutex_);
   over_ += began ? 1 : 0;
-  auto found = ended_.find(endpoint);
-  if (found == ended_.end())
-    found = ended_.try_emplace(ended_.size() < kEndpoints ? std::string(endpoint) : "other").first;
+  Count(endpoint, status, ended_);
+}
+
+void RequestMetrics::Answered(std::string_view route, int status) {
+  const std::lock_guard lock(mutex_);
+  Count(route.empty() ? "none" : route, status, answered_);
+}
+
+void RequestMetrics::Count(std::string_view name, int status, Counts& counts) {
+  auto found = counts.find(name);
+  if (found == counts.end())
+    found = counts.try_emplace(counts.size() < kEndpoints ? std::string(name) : "other").first;
   ++found->second[status];
 }
 
@@ -89,6 +98,12 @@ void RequestMetrics::Write(PrometheusText& page) const {
   for (const auto& [endpoint, statuses] : ended_) {
     for (const auto& [status, count] : statuses)
       page.Sample(count, {{"endpoint", endpoint}, {"status", std::to_string(status)}});
+  }
+  page.Family("glint_http_answers_total", kCounter,
+              "Answers to requests that came in whole, of all paths, by route and HTTP status.");
+  for (const auto& [route, statuses] : answered_) {
+    for (const auto& [status, count] : statuses)
+      page.Sample(count, {{"route", route}, {"status", std::to_string(status)}});
   }
   page.One("glint_requests_in_progress", kGauge, "Requests for answers that wait or run.", began_ - over_);
   page.Family("glint_choices_total", kCounter, "Answers that have ended, by what ended them.");
@@ -160,7 +175,8 @@ void WriteScheduler(const SchedulerStats& s, PrometheusText& page) {
   page.Sample(s.ended, {{"event", "ended"}}).Sample(s.failed, {{"event", "failed"}});
   page.One("glint_prefilled_tokens_total", kCounter, "Prompt tokens that were computed.", s.prefilled);
   page.One("glint_reused_tokens_total", kCounter, "Prompt tokens that kept prefixes saved.", s.reused);
-  page.One("glint_decoded_tokens_total", kCounter, "Tokens of answers.", s.decoded);
+  page.One("glint_decoded_tokens_total", kCounter,
+           "Tokens of answers that went through the model; the last of an answer does not.", s.decoded);
   page.One("glint_passes_total", kCounter, "Passes through the model.", s.passes);
   page.One("glint_shared_passes_total", kCounter, "Of them, passes with more than one answer.",
            s.shared_passes);

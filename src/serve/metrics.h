@@ -29,13 +29,17 @@ class RequestMetrics {
   // `began`: whether it was told to have begun. `endpoint` is a path that the server has; of more than kEndpoints of them the rest count as
   // "other", so that no client can make the page long.
   void Ended(std::string_view endpoint, int status, double seconds, bool began);
+  // Any answer of a handler. `route` is of the server's own table, or empty.
+  void Answered(std::string_view route, int status);
   void Write(PrometheusText& page) const;
 
  private:
+  using Counts = std::map<std::string, std::map<int, uint64_t>, std::less<>>;
+  static void Count(std::string_view name, int status, Counts& counts);
   static constexpr size_t kEndpoints = 32;
   Histogram first_token_, next_token_, queued_, prefill_, duration_;
-  mutable std::mutex mutex_;                                           // of what follows
-  std::map<std::string, std::map<int, uint64_t>, std::less<>> ended_;  // by endpoint and status
+  mutable std::mutex mutex_;  // of what follows
+  Counts ended_, answered_;   // by endpoint or route, and status
   uint64_t began_ = 0, over_ = 0;
   uint64_t prompt_ = 0, cached_ = 0, completion_ = 0, reasoning_ = 0;  // tokens
   std::map<std::string_view, uint64_t> finished_;                      // choices by reason

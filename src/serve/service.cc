@@ -186,6 +186,7 @@ void Service::Impl::Took(Running& run, size_t choice, int32_t id, bool& more) {
     c.sampled.push_back(id);
     Take(step.events, c.said);
   }
+  if (options.observer != nullptr) options.observer->Told(run.info, choice, step.events);
   run.response->Events(choice, std::move(step.events), std::move(step.tokens));
   if (!pushed.ok()) FailRun(run, {500, pushed.status().message()});
   more = pushed.ok() && *pushed;
@@ -247,6 +248,7 @@ void Service::Impl::Ended(const std::shared_ptr<Running>& run, size_t choice, Jo
   if (const Status status = c.answering->End(result, step); !status.ok())
     return FailRun(*run, {500, status.message()});
   if (!c.prompt.empty()) Take(step.events, c.said);
+  if (options.observer != nullptr) options.observer->Told(run->info, choice, step.events);
   run->response->Events(choice, std::move(step.events), std::move(step.tokens));
   Outcome outcome;
   outcome.reason = c.answering->reason();
@@ -456,6 +458,9 @@ void Service::Cancel(uint64_t id) {
   }
   if (run != nullptr) impl_->CancelJobs(*run);
 }
+
+Admission Service::Submit(Job job) { return impl_->scheduler->Submit(std::move(job)); }
+void Service::CancelJob(uint64_t id) { impl_->scheduler->Cancel(id); }
 
 SchedulerStats Service::stats() const { return impl_->scheduler->stats(); }
 PrefixCache* Service::cache() const { return impl_->cache.get(); }

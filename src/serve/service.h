@@ -51,6 +51,9 @@ class ServiceObserver {
   virtual void FirstToken(const RequestInfo& info, size_t choice, double seconds) = 0;
   // A later one, `seconds` after the one before.
   virtual void NextToken(const RequestInfo& info, size_t choice, double seconds) = 0;
+  // What has become certain of a choice; for logs that have been told to hold it.
+  virtual void Told(const RequestInfo& /*info*/, size_t /*choice*/,
+                    const std::vector<AnswerEvent>& /*events*/) {}
   // A choice has ended, in order or because its client left.
   virtual void ChoiceEnded(const RequestInfo& info, size_t choice, const Outcome& outcome) = 0;
   // All have; or `error`, if it is not null, has ended them: 429 where the queue is full, 504 for a deadline.
@@ -115,6 +118,10 @@ class Service {
   Parsed<uint64_t> Run(Work work);
   // Ends the answers of a work where they are. Nothing if it has ended.
   void Cancel(uint64_t id);
+
+  // Work that is no request: straight to the scheduler.
+  Admission Submit(Job job);
+  void CancelJob(uint64_t id);
 
   SchedulerStats stats() const;
   PrefixCache* cache() const;   // null: none
