@@ -20,11 +20,12 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 void Refuse(const Call& call, const ApiError& error) { SendError(*call.reply, call.form, error); }
-void Refuse(const Call& call, const Status& status) {
+ApiError ErrorOf(const Status& status) {
   ApiError error = FromStatus(status);
   if (status.code() == Code::kNotFound) error.status = 404, error.code = "not_found";
-  Refuse(call, error);
+  return error;
 }
+void Refuse(const Call& call, const Status& status) { Refuse(call, ErrorOf(status)); }
 
 // Of endpoints that are about text.
 bool HasTokenizer(const Call& call) {
@@ -231,12 +232,14 @@ class SessionRoutes {
                    "This server keeps no prefixes, so that no request could go on from a restored session.",
                    "", "unsupported"});
     }
-    const std::unique_lock lock(one_at_a_time_, std::try_to_lock);
-    if (!lock.owns_lock()) return Refuse(call, Overloaded(1));
-    const auto session =
-        own_.sessions->Load(call.service->model(), found->name, call.service->options().scheduler.context);
-    if (!session.ok()) return Refuse(call, session.status());
-    own_.keep(*session);
+    {
+      const std::unique_lock lock(one_at_a_time_, std::try_to_lock);
+      if (!lock.owns_lock()) return Refuse(call, Overloaded(1));
+      const auto session =
+          own_.sessions->Load(call.service->model(), found->name, call.service->options().scheduler.context);
+      if (!session.ok()) return Refuse(call, session.status());
+      own_.keep(*session);
+    }
     Send(call, *found);
   }
 
@@ -272,10 +275,15 @@ class SessionRoutes {
 
   // Reads the tokens and keeps the sequence. One at a time: it holds one of the handlers' threads.
   void Make(const Call& call, Ids ids, std::string_view name) {
+    const Parsed<NamedSession> made = Made(call, std::move(ids), name);
+    if (const auto* error = std::get_if<ApiError>(&made)) return Refuse(call, *error);
+    Send(call, std::get<NamedSession>(made));
+  }
+  Parsed<NamedSession> Made(const Call& call, Ids ids, std::string_view name) {
     const std::unique_lock lock(one_at_a_time_, std::try_to_lock);
-    if (!lock.owns_lock()) return Refuse(call, Overloaded(1));
+    if (!lock.owns_lock()) return Overloaded(1);
     const auto context = static_cast<uint64_t>(call.service->options().scheduler.context);
-    if (ids.size() + 1 > context) return Refuse(call, OpenAiContextOverflow(ids.size(), 1, context));
+    if (ids.size() + 1 > context) return OpenAiContextOverflow(ids.size(), 1, context);
     auto done = std::make_shared<std::promise<JobResult>>();
     std::future<JobResult> result = done->get_future();
     Job job;
@@ -285,22 +293,20 @@ class SessionRoutes {
     job.on_token = [](int32_t) { return false; };
     job.on_end = [done](JobResult ended) { done->set_value(std::move(ended)); };
     const Admission admission = call.service->Submit(std::move(job));
-    if (admission.verdict == Admission::Verdict::kFull) return Refuse(call, Overloaded(1));
+    if (admission.verdict == Admission::Verdict::kFull) return Overloaded(1);
     if (admission.verdict != Admission::Verdict::kTaken)
-      return Refuse(call, ApiError{503, admission.reason.empty() ? "The server is ending." : admission.reason,
-                                   "", "", 1});
+      return ApiError{503, admission.reason.empty() ? "The server is ending." : admission.reason, "", "", 1};
     call.reply->OnGone([service = std::weak_ptr(call.service), id = admission.id] {
       if (const auto alive = service.lock()) alive->CancelJob(id);
     });
     const JobResult ended = result.get();
-    if (ended.end == JobEnd::kFailed) return Refuse(call, ended.status);
+    if (ended.end == JobEnd::kFailed) return ErrorOf(ended.status);
     if (ended.end == JobEnd::kCancelled || !ended.session)
-      return Refuse(call, ApiError{503, "It was broken off before its end.", "", "", 1});
-    if (const Status saved = own_.sessions->Save(*ended.session, name); !saved.ok())
-      return Refuse(call, saved);
+      return ApiError{503, "It was broken off before its end.", "", "", 1};
+    if (const Status saved = own_.sessions->Save(*ended.session, name); !saved.ok()) return ErrorOf(saved);
     const auto found = own_.sessions->Find(name);
-    if (!found.ok()) return Refuse(call, found.status());
-    Send(call, *found);
+    if (!found.ok()) return ErrorOf(found.status());
+    return *found;
   }
 
   const OwnEndpoints& own_;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/cli/program.h"
+#include "tests/cli/server.h"
 #include "tests/serve/raw_client.h"
 #include "tests/serve/thinking_stories.h"
 #include "tests/support/sanitizers.h"
@@ -16,63 +17,9 @@ namespace {
 
 using serve::RawAnswer;
 using serve::RawClient;
+using testing::Server;
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-// A server in a process of its own, its output in files.
-class Server {
- public:
-  explicit Server(std::vector<std::string> arguments, const std::vector<std::string>& environment = {}) {
-    arguments.insert(arguments.begin(), "serve");
-    if (std::find(arguments.begin(), arguments.end(), "--port") == arguments.end())
-      arguments.insert(arguments.end(), {"--port", "0"});
-    child_ = fork();
-    if (child_ == 0) {
-      const int out = open(folder_.Path("out").c_str(), O_CREAT | O_WRONLY, 0600);
-      const int err = open(folder_.Path("err").c_str(), O_CREAT | O_WRONLY, 0600);
-      dup2(out, 1), dup2(err, 2);
-      testing::internal::Become(arguments, environment);
-    }
-    constexpr std::string_view kSaid = "listening on http://127.0.0.1:";
-    while (!ended()) {
-      const std::string out = testing::ReadAll(folder_.Path("out"));
-      if (Has(out, "\n")) {
-        EXPECT_TRUE(out.starts_with(kSaid)) << out;
-        port_ = static_cast<uint16_t>(std::atoi(out.substr(kSaid.size()).c_str()));
-        break;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-  ~Server() {
-    if (!ended()) kill(child_, SIGKILL), Wait();
-  }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
-
-  uint16_t port() const { return port_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  std::string err() const { return testing::ReadAll(folder_.Path("err")); }
-  void Signal(int number) const { kill(child_, number); }
-  // The exit code.
-  int Wait() {
-    int status = 0;
-    if (!code_ && waitpid(child_, &status, 0) == child_) code_ = testing::internal::CodeOf(status);
-    return code_.value_or(-1);
-  }
-
- private:
-  bool ended() {
-    int status = 0;
-    if (!code_ && waitpid(child_, &status, WNOHANG) == child_) code_ = testing::internal::CodeOf(status);
-    return code_.has_value();
-  }
-
-  test::TempDir folder_;
-  pid_t child_ = -1;
-  std::optional<int> code_;
-  uint16_t port_ = 0;
-};
 
 std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
   return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers +
@@ -98,8 +45,8 @@ TEST_F(Serve, TheOfficialClientsAreServed) {
   if (std::string_view(GLINT_PYTHON).empty()) GTEST_SKIP() << "GLINT_PYTHON is not set: no clients";
   const test::TempDir folder;
   test::WriteThinkingStories(folder.Path("thinking.gguf"));
-  Server stories({"--alias", "fable"}, {"GLINT_API_KEY=secret"});
-  Server thinking({"-m", folder.Path("thinking.gguf")}, {"GLINT_API_KEY=secret"});
+  Server stories({"--alias", "fable", "--log-level", "error"}, {"GLINT_API_KEY=secret"});
+  Server thinking({"-m", folder.Path("thinking.gguf"), "--log-level", "error"}, {"GLINT_API_KEY=secret"});
   ASSERT_NE(stories.port(), 0) << stories.err();
   ASSERT_NE(thinking.port(), 0) << thinking.err();
   const std::string log = folder.Path("log");
@@ -192,7 +139,7 @@ TEST_F(Serve, AnswersUnderWayEndBeforeItDoes) {
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n")) << answer.body;
   EXPECT_TRUE(Has(answer.body, "\"decode_tokens\":400")) << answer.body;
   EXPECT_EQ(server.Wait(), 0) << server.err();
-  EXPECT_TRUE(Has(server.err(), "ending; 1 answers under way")) << server.err();
+  EXPECT_TRUE(Has(server.err(), " ending answers=1 seconds=30\n")) << server.err();
 }
 
 TEST_F(Serve, ASecondSignalEndsItAtOnce) {
@@ -219,7 +166,49 @@ TEST_F(Serve, WhatDoesNotEndInTimeIsCutOff) {
   server.Signal(SIGINT);
   EXPECT_EQ(server.Wait(), 0);
   EXPECT_FALSE(client.Answer().complete);
-  EXPECT_TRUE(Has(server.err(), "cut off")) << server.err();
+  EXPECT_TRUE(Has(server.err(), " cut_off ")) << server.err();
+}
+
+// Values come from a file, flags win; the log is JSON lines in a file that SIGHUP opens anew; /metrics is Prometheus' format.
+TEST_F(Serve, TakesAFileAndSaysWhatHappens) {
+  const test::TempDir folder;
+  const std::string log = folder.Path("log");
+  folder.Write("c.toml", "log-file = '" + log +
+                             "'\nlog-format = 'json'\nalias = ['fable']\nctx = 8\napi-key = ['k']\n");
+  Server server({"--config", folder.Path("c.toml"), "--ctx", "512"});
+  ASSERT_NE(server.port(), 0) << server.err();
+  const std::string key = "x-api-key: k\r\n";
+  const std::string body =
+      R"({"model":"fable","max_tokens":4,"messages":[{"role":"user","content":"A secret fox."}]})";
+  EXPECT_EQ(Ask(server, Post("/v1/chat/completions", body, key)).status, 200);
+  const auto lines_with = [](const std::string& path, const std::string& part) {
+    for (int i = 0; i < 4000; ++i) {
+      if (Has(testing::ReadAll(path), part)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  };
+  EXPECT_TRUE(lines_with(log, "\"event\":\"request\"")) << testing::ReadAll(log);
+  EXPECT_FALSE(Has(testing::ReadAll(log), "secret"));
+  std::filesystem::rename(log, log + ".1");
+  server.Signal(SIGHUP);
+  EXPECT_EQ(Ask(server, Post("/nothing", "", key)).status, 404);
+  EXPECT_TRUE(lines_with(log, "\"path\":\"/nothing\""));
+  const auto page = Ask(server, "GET /metrics HTTP/1.1\r\nHost: x\r\n" + key + "\r\n");
+  EXPECT_EQ(page.Header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_TRUE(Has(page.body, "\nglint_usage_completion_tokens_total 4\n")) << page.body;
+  EXPECT_EQ(Ask(server, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_EQ(server.err(), "");
+  // An error of the file has its line.
+  folder.Write("bad.toml", "\nprot = 1\n");
+  const auto bad = testing::RunGlint({"serve", "--config", folder.Path("bad.toml")});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_TRUE(Has(bad.err, "bad.toml:2: unknown key 'prot'; did you mean port?")) << bad.err;
+  const auto printed = testing::RunGlint({"serve", "--config", folder.Path("c.toml"), "--print-config"});
+  EXPECT_EQ(printed.code, 0);
+  EXPECT_TRUE(Has(printed.out, "\nctx = 8  # " + folder.Path("c.toml") + ":4\n")) << printed.out;
 }
 
 }  // namespace
