@@ -104,8 +104,9 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
 
   serve::LoadOptions load;
   load.url = {"127.0.0.1", server.port(), ""};
-  load.conversations = test::kAnySanitizer ? 16 : 96;
-  load.prompt = {3, 60}, load.answer = {1, 60}, load.shared = 12, load.seed = std::random_device{}();
+  load.conversations = bounds ? 96 : test::kAnySanitizer ? 16 : 48;
+  load.prompt = {3, 60}, load.answer = {1, bounds ? 60 : 24}, load.shared = 12,
+  load.seed = std::random_device{}();
   load.solo = serve::LoadOptions::Solo::kNone;
   SCOPED_TRACE("seed " + std::to_string(load.seed));
   std::map<std::string, std::string> alone;
@@ -141,20 +142,30 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
   trouble.Add(2, "closed by half", [&](RawClient& client, std::mt19937_64&) {
     client.Send(Post(Chat(200)));
     client.HalfClose();
-    trouble.Sleep(0.2);
+    trouble.Sleep(1);
   });
   trouble.Add(2, "left in the middle", [&](RawClient& client, std::mt19937_64& rng) {
     client.Send(Post(Chat(300)));
     for (uint64_t n = rng() % 4; n > 0 && client.Receive(5s); --n) continue;
     client.Reset();
+    trouble.Sleep(0.2);
   });
   trouble.Add(1, "nonsense", [&](RawClient& client, std::mt19937_64& rng) {
     std::string bytes(rng() % 300, ' ');
     for (char& c : bytes) c = static_cast<char>(rng());
     client.Send(bytes + "\r\n\r\n");
     client.Receive(200ms);
+    trouble.Sleep(0.05);
+    trouble.Sleep(0.05);
   });
-  std::atomic<int> wrong_status = 0;
+  std::mutex mutex;
+  std::map<std::string, int> unexpected;  // answers, and how often
+  const auto note = [&](const std::string& what, const serve::RawAnswer& answer) {
+    // Nothing came in time: where machines are busy that says nothing, and a server that has gone is seen below.
+    if (answer.status == 0 && !bounds) return;
+    const std::lock_guard lock(mutex);
+    ++unexpected[what + ": " + std::to_string(answer.status) + " " + answer.body.substr(0, 200)];
+  };
   trouble.Add(2, "damaged bodies", [&](RawClient& client, std::mt19937_64& rng) {
     std::string body = Chat(5);
     for (uint64_t n = 1 + rng() % 3; n > 0; --n) {
@@ -166,23 +177,23 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
     }
     client.Send(Post(body));
     const auto answer = client.Answer();
-    if (answer.status != 200 && answer.status != 400 && answer.status != 404 && answer.status != 0)
-      ++wrong_status;
+    if (answer.status != 200 && answer.status != 400 && answer.status != 404) note("damaged body", answer);
     trouble.Sleep(0.02);
   });
   trouble.Add(1, "bodies too large", [&](RawClient& client, std::mt19937_64& rng) {
     client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
     client.Send(std::string(rng() % 100'000, 'x'));
-    if (client.Answer().status != 413) ++wrong_status;
+    const auto answer = client.Answer();
+    // It may cut off who goes on sending before the answer has been read.
+    if (answer.status != 413 && answer.status != 0) note("too large", answer);
     trouble.Sleep(0.1);
   });
-  std::mutex mutex;
   std::vector<double> health;
   trouble.Add(1, "/health", [&](RawClient& client, std::mt19937_64&) {
     while (!trouble.stopped()) {
       const auto begin = Time::now();
       client.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-      if (client.Answer().status != 200) return void(++wrong_status);
+      if (const auto answer = client.Answer(); answer.status != 200) return note("/health", answer);
       const std::lock_guard lock(mutex);
       health.push_back(std::chrono::duration<double>(Time::now() - begin).count());
       std::this_thread::sleep_for(20ms);
@@ -219,7 +230,7 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
   trouble.Stop();
   EXPECT_EQ(wrong + failed, 0u);
   EXPECT_GT(right, 0u);
-  EXPECT_EQ(wrong_status, 0);
+  for (const auto& [what, count] : unexpected) ADD_FAILURE() << count << " times " << what;
 
   // Whoever left is gone from the scheduler, and their connections from the server.
   std::string page;
