@@ -226,6 +226,8 @@ Work DeclareBenchServe(Options& options) {
     if (o->url && (o->model.path || o->model.synthetic || o->context))
       return {Code::kBadInput,
               "--url is a server with its own model: -m, --synthetic and --ctx are not for it"};
+    if (o->name == "") return {Code::kBadInput, "--name: the name is empty"};
+    if (o->key == "") return {Code::kBadInput, "--api-key: the key is empty"};
     return Settle(*o);
   });
   return [o] { return BenchServe(*o); };

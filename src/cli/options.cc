@@ -183,6 +183,7 @@ struct Options::Impl {
 
   // Gives the file's values to options that have none. Options of the command line are checked for their kind too.
   Status TakeConfig(const std::string& path) {
+    if (path.empty()) return {Code::kBadInput, "--config: \"\": names no file"};
     const auto entries = ReadConfig(path);
     if (!entries.ok()) return entries.status();
     for (const ConfigEntry& entry : *entries) {

@@ -48,7 +48,8 @@ class WithHeaders final : public Reply {
 // Tells of the answer when it is whole, or when nobody can add to it any more.
 class Watched final : public Reply {
  public:
-  Watched(std::shared_ptr<Reply> reply, const HttpRequest& request, const std::string& id, const std::function<void(const HttpAnswered&)>& tell)
+  Watched(std::shared_ptr<Reply> reply, const HttpRequest& request, const std::string& id,
+          const std::function<void(const HttpAnswered&)>& tell)
       : reply_(std::move(reply)), tell_(tell) {
     answer_.id = id;
     answer_.method = request.method, answer_.path = request.path, answer_.peer = request.peer;

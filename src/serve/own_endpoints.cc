@@ -19,7 +19,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-void Refuse(const Call& call, const ApiError& error) { SendError(*call.reply, call.form, error); }
+void Refuse(const Call& call, const ApiError& error) { SendError(call, error); }
 ApiError ErrorOf(const Status& status) {
   ApiError error = FromStatus(status);
   if (status.code() == Code::kNotFound) error.status = 404, error.code = "not_found";

@@ -153,11 +153,9 @@ void Watch::Answered(const HttpAnswered& answer) {
   const LogLevel level = !bad                   ? LogLevel::kDebug
                          : answer.status >= 500 ? LogLevel::kWarning
                                                 : LogLevel::kInfo;
-  LogFields fields{{"method", answer.method},
-                   {"path", answer.path.substr(0, 200)},
-                   {"peer", answer.peer},
-                   {"status", int64_t{answer.status}},
-                   {"ms", answer.seconds * 1e3}};
+  LogFields fields{
+      {"id", answer.id},     {"method", answer.method},          {"path", answer.path.substr(0, 200)},
+      {"peer", answer.peer}, {"status", int64_t{answer.status}}, {"ms", answer.seconds * 1e3}};
   if (!answer.error.empty()) fields.emplace_back("error", answer.error);
   log_->Write(level, "http", fields);
 }

@@ -1,6 +1,7 @@
 // Exit codes: 2 for what is wrong in the command line itself, 1 for what only a file, the model or the machine makes impossible.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <regex>
 
@@ -49,6 +50,7 @@ const std::map<std::string, Words> kBeside{
     {"logits", {"--out", "x.npy"}},
     {"plan", {}},
     {"bench", {}},
+    {"bench-serve", {}},
     {"perplexity", {}},
     {"imatrix", {"-o", "x.gguf"}},
     {"compare", {"a.gguf", "b.gguf"}},
@@ -97,6 +99,14 @@ const std::map<std::string, Words> kWrong{
     {"NAME", {""}},
     {"KEY", {""}},
     {"ORIGIN", {""}},
+    {"DIR", {""}},
+    {"URL", {"", "http://", "https://localhost", "ftp://localhost", "http://localhost:x"}},
+    {"FORM", {"xml", ""}},
+    {"LEVEL", {"loud", ""}},
+    {"WHEN", {"never", ""}},
+    {"A-B", {"5x", "0", "3-2", "-1", "1-", ""}},
+    {"SHARE", {"5x", "-0.1", "1.1", "nan", ""}},
+    {"R", {"5x", "0", "-1", "nan", "inf", ""}},
     {"MS", {"5x", "0", "-1", "nan", "inf", ""}},
 };
 
@@ -112,7 +122,11 @@ INSTANTIATE_TEST_SUITE_P(Commands, ExitCodesOf, ::testing::ValuesIn([] {
                            for (const auto& [name, words] : kBeside) names.push_back(name);
                            return names;
                          }()),
-                         [](const auto& command) { return command.param; });
+                         [](const auto& command) {
+                           std::string name = command.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 // Every option that the help lists.
 TEST_P(ExitCodesOf, AValueThatIsWrongByItselfIsAWrongCommandLine) {
