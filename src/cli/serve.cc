@@ -168,11 +168,11 @@ Result<int> Serve(const ServeOptions& o) {
   if (o.log_file) hangup.emplace(log.get());
   serve::RequestMetrics metrics;
   serve::Watch watch(&metrics, log.get(), o.log_content);
-  serve::OwnEndpoints own;
+  serve::OwnEndpoints offers;
   if (o.session_dir) {
     auto sessions = serve::NamedSessions::Open(*o.session_dir);
     if (!sessions.ok()) return sessions.status();
-    own.sessions = *std::move(sessions);
+    offers.sessions = *std::move(sessions);
   }
   serve::Endpoints endpoints(
       {.answered = [&watch](const serve::HttpAnswered& answer) { watch.Answered(answer); },
@@ -189,9 +189,9 @@ Result<int> Serve(const ServeOptions& o) {
     PrintError("glint serve: note: without --api-key, whoever reaches this machine may ask\n");
   // Declared after what it calls: it ends first.
   const std::unique_ptr<serve::HttpServer> server = *std::move(created);
-  own.version = ThisBuild().version, own.requests = &metrics, own.log = log.get();
-  own.http = [&server] { return server->Counters(); };
-  serve::AddOwnEndpoints(std::move(own), endpoints);
+  offers.version = ThisBuild().version, offers.requests = &metrics, offers.log = log.get();
+  offers.http = [&server] { return server->Counters(); };
+  serve::AddOwnEndpoints(std::move(offers), endpoints);
   server->Serve([&endpoints](const serve::HttpRequest& request, std::shared_ptr<serve::Reply> reply) {
     endpoints.Handle(request, std::move(reply));
   });
