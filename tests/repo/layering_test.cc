@@ -84,7 +84,8 @@ const std::vector<Confined>& ConfinedHeaders() {
 bool IsSystem(const std::string& header) {
   static const std::regex kStandard(
       "[a-z_]+|std[a-z]+\\.h|(sys|linux|asm|netinet|arpa)/[a-z0-9_]+\\.h|"
-      "(unistd|fcntl|signal|termios|poll|sched|pthread|errno|time|dirent|cpuid|limits|locale|langinfo|wchar)"
+      "(unistd|fcntl|signal|semaphore|netdb|termios|poll|sched|pthread|errno|time|dirent|cpuid|limits|locale|"
+      "langinfo|wchar)"
       "\\.h");
   return std::regex_match(header, kStandard);
 }
