@@ -1,8 +1,8 @@
 // A server in bad company: users whose answers are known, and others who leave, read slowly, say half of what they want or nonsense. Nothing of
 // that may change an answer, end the server or stay in its memory.
 //
-// 20 seconds; $GLINT_SOAK_SECONDS asks for more, and then times and memory are held to bounds as well (60 is what the numbers in
-// docs/operating.md are asked of).
+// 20 seconds; $GLINT_SOAK_SECONDS asks for more, and then times and memory are held to bounds as well (docs/operating.md has
+// numbers of 60).
 #include <gtest/gtest.h>
 
 #include <atomic>
