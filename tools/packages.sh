@@ -5,8 +5,7 @@ die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 say() { printf '== %s\n' "$*"; }
 
 # What a build needs, and what the tests need on top.
-build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev libxxhash-dev libzstd-dev libssl-dev libsqlite3-dev)
-build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev libxxhash-dev libzstd-dev libssl-dev libtomlplusplus-dev)
+build_packages=(g++ make cmake libfmt-dev libcli11-dev libedit-dev libxxhash-dev libzstd-dev libssl-dev libsqlite3-dev libtomlplusplus-dev)
 test_packages=(ccache libgtest-dev python3-venv)
 # Some tests skip without these, which not every distribution has as packages (Ubuntu's chromium is a snap).
 optional_test_packages=(chromium)
@@ -37,8 +36,7 @@ boost_json_package() {
 # install_packages NAME...: installs those that are absent. Says what it will do before it does it.
 install_packages() {
   command -v apt-get >/dev/null || die 'needs Debian 12, Ubuntu 24.04 or a relative of theirs: there is no apt-get here.
-  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit, xxHash 0.8, zstd 1.4, OpenSSL 3, SQLite 3.37 (tests: GoogleTest, Python 3)
-  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit, xxHash 0.8, zstd 1.4, OpenSSL 3, toml++ 3 (tests: GoogleTest, Python 3)
+  Elsewhere install g++ 12 or newer, CMake 3.25, fmt 9, Boost.JSON 1.81, CLI11 2.1, libedit, xxHash 0.8, zstd 1.4, OpenSSL 3, SQLite 3.37, toml++ 3 (tests: GoogleTest, Python 3)
   by hand; then: cmake --preset release && cmake --build --preset release'
   local missing=() name
   for name in "$@"; do installed "$name" || missing+=("$name"); done

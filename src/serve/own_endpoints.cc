@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "serve/api_error.h"
+#include "serve/cache_metrics.h"
 #include "serve/fields.h"
 #include "serve/json_out.h"
 #include "serve/openai_chat.h"
@@ -42,7 +43,10 @@ std::string Metrics(const OwnEndpoints& own, const Call& call) {
            "1 if requests are answered, 0 while the model loads or the server ends.",
            uint64_t{call.service != nullptr});
   if (own.http) WriteHttp(own.http(), page);
-  if (call.service != nullptr) WriteScheduler(call.service->stats(), page);
+  if (call.service != nullptr) {
+    WriteScheduler(call.service->stats(), page);
+    if (const PrefixCache* cache = call.service->cache()) WriteCache(cache->stats(), page);
+  }
   if (own.requests != nullptr) own.requests->Write(page);
   if (own.log != nullptr) {
     const LogCounters log = own.log->Counters();
@@ -50,7 +54,6 @@ std::string Metrics(const OwnEndpoints& own, const Call& call) {
     page.One("glint_log_dropped_events_total", MetricType::kCounter,
              "Events that the log lost: its disk was full, or nobody read it.", log.dropped);
   }
-  if (own.more_metrics) own.more_metrics(page);
   return page.Take();
 }
 
@@ -225,7 +228,8 @@ class SessionRoutes {
     if (!Has(call)) return;
     const auto found = own_.sessions->Find(call.parts.at(0));
     if (!found.ok()) return Refuse(call, found.status());
-    if (!own_.keep) {
+    PrefixCache* const cache = call.service->cache();
+    if (cache == nullptr) {
       return Refuse(
           call,
           ApiError{501,
@@ -238,7 +242,7 @@ class SessionRoutes {
       const auto session =
           own_.sessions->Load(call.service->model(), found->name, call.service->options().scheduler.context);
       if (!session.ok()) return Refuse(call, session.status());
-      own_.keep(*session);
+      cache->Keep(*session, CacheKind::kEnd);
     }
     Send(call, *found);
   }

@@ -17,11 +17,8 @@ struct OwnEndpoints {
   const RequestMetrics* requests = nullptr;
   std::function<HttpCounters()> http = {};
   const Log* log = nullptr;  // may be null
-  // More of the page: what other parts count.
-  std::function<void(PrometheusText&)> more_metrics = {};
   std::optional<NamedSessions> sessions = {};  // none: /sessions says how to get them
-  // Puts a restored sequence where requests that begin as it does will find it. Empty: sessions can't be restored here.
-  std::function<void(const Session&)> keep = {};
+};
 };
 
 // All pointers outlive `endpoints`.
