@@ -95,6 +95,8 @@ struct Decoder {
   // Whether decoding is so much work that one row of activations deserves its own kernel (cuda/one_row.cuh); whether the decoder has
   // CodesSplit for it, with a table by FillSingles.
   static constexpr bool kOneRow = kSharedBytes > 0, kSplit = false;
+  // Whether the decoder has what cuda/row_parts.cuh wants: codes and a row's scales by themselves.
+  static constexpr bool kRowParts = false;
   // Without minima there is nothing to ask; formats that have them hide this.
   template <class Regs>
   __device__ static float Minimum(const Regs&, int, int, int) {
@@ -368,31 +370,48 @@ struct Q5_KTile : Decoder<quant::Type::kQ5_K, 8, 176, 1, true, Order::kNatural> 
 };
 
 struct Q6_KTile : Decoder<quant::Type::kQ6_K, 8, 210, 2, false, Order::kNatural> {
+  static constexpr bool kRowParts = true;
+  static constexpr int kOffset = 32;  // of PlainCodes
+  struct CodeRegs {
+    uint4 word[6];
+  };
+  struct RowScales {  // of a row
+    uint4 number;
+    float super;
+    __device__ float Of(int unit) const {
+      return super * SignedByteToFloat(Word(number, unit / 4), unit % 4);
+    }
+  };
   struct Regs {
-    uint4 low[4], high[2];
-    uint4 scale[2];
-    uint16_t super[2];
+    CodeRegs code;
+    RowScales scale[2];
   };
   template <class M>
-  __device__ static Regs Read(const uint8_t* tile, int lane) {
-    Regs r;
-    for (int i = 0; i < 4; ++i) r.low[i] = M::Stream(tile + i * 512 + lane * 16);
-    for (int i = 0; i < 2; ++i) r.high[i] = M::Stream(tile + 2048 + i * 512 + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.scale[half] = M::template Load<uint4>(tile + 3072 + row * 16);
-      r.super[half] = M::template Load<uint16_t>(tile + 3328 + row * 2);
-    }
+  __device__ static CodeRegs ReadCodes(const uint8_t* tile, int lane) {
+    CodeRegs r;
+    for (int i = 0; i < 6; ++i) r.word[i] = M::Stream(tile + i * 512 + lane * 16);
     return r;
   }
-  // Of each half of 128 columns, blocks b and b + 2 share bytes of `low`, all four share those of `high`.
+  template <class M>
+  __device__ static RowScales ReadScales(const uint8_t* tile, int row) {
+    return {M::template Load<uint4>(tile + 3072 + row * 16),
+            Half(M::template Load<uint16_t>(tile + 3328 + row * 2))};
+  }
+  template <class M>
+  __device__ static Regs Read(const uint8_t* tile, int lane) {
+    return {ReadCodes<M>(tile, lane), {ReadScales<M>(tile, lane / 4), ReadScales<M>(tile, lane / 4 + 8)}};
+  }
+  // Before kOffset is taken away. The fourth block of a half is in the highest bits of the words of the other three (cuda/recode.h).
+  __device__ static uint4 PlainCodes(const CodeRegs& r, int b) {
+    const uint4* const word = r.word + b / 4 * 3;
+    if (b % 4 < 3) return And(word[b % 4], 0, 0x3f3f3f3fu);
+    return Join(Join(And(word[0], 6, 0x03030303u), word[1], 4, 0x0c0c0c0cu), word[2], 2, 0x30303030u);
+  }
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t*) {
-    const uint4 low = And(r.low[b / 4 * 2 + b % 2], b % 4 / 2 * 4, 0x0f0f0f0fu);
-    return Minus(Join(low, r.high[b / 4], b % 4 * 2 - 4, 0x30303030u), 0x20202020u);
+    return Minus(PlainCodes(r.code, b), 0x20202020u);
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    const int u = 2 * b + unit;
-    return Half(r.super[half]) * SignedByteToFloat(Word(r.scale[half], u / 4), u % 4);
+    return r.scale[half].Of(2 * b + unit);
   }
 };
 

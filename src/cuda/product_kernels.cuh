@@ -129,6 +129,10 @@ __global__ void SpreadTableKernel(const uint8_t* grid, uint8_t* table) {
   D::FillTable(table, grid, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
+// Of one row of activations, where D::kRowParts (cuda/row_parts.cuh). False: it is not for this launch.
+template <class D>
+bool LaunchRowParts(ProductArgs p, cudaStream_t stream);
+
 // The launches of one format.
 template <class D>
 struct Launch {
@@ -177,6 +181,8 @@ struct Launch {
     if (!tensor) return Plain(p, stream);
     if constexpr (D::kOneRow)
       if (group_rows == 1) return OneRow(p, stream);
+    if constexpr (D::kRowParts)
+      if (group_rows == 1 && p.pairs == Pairs::Kind::kSame && LaunchRowParts<D>(p, stream)) return;
     group_rows <= 4 ? FewRows<1>(p, stream) : FewRows<2>(p, stream);
   }
   static void Decode(const DecodeArgs& p, int64_t rows, cudaStream_t stream) {

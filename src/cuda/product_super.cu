@@ -1,5 +1,6 @@
 // Products with the K-quants and the ternary format that lies like them.
 #include "cuda/product_kernels.cuh"
+#include "cuda/row_parts.cuh"
 
 namespace glint::cuda {
 

@@ -4,6 +4,11 @@
 //            of eight weights is written out
 //   IQ3_S    points [64]; sign words [8]; ninth bits of the points [8]; eight scales [4]; d [2]: 110 bytes, as in the file
 //   IQ2_S    points [32]; sign words [8]; high bits of the points [4] of 2; sixteen scales [8]; d [2]: 82 bytes, as in the file
+// and the codes of one format (six bits, of which the file has four and two apart) so that three of four blocks of 32 columns take one
+// instruction for four weights:
+//   Q6_K     codes [192]; sixteen scales [16]; d [2]: 210 bytes, as in the file
+// Byte 32 (3 h + k) + c of the codes, for k = 0..2 and column c of a block: the code of block 4 h + k, and above it bits 2 k and
+// 2 k + 1 of the code of block 4 h + 3.
 // Group j = 0..7 of a block of 32 columns is its weights 4 j ... Bit 8 i + b of sign word j is the sign of weight i of group j of
 // block b; bit b of ninth byte j is bit 8 of that group's point;
 // bits 2 b and 2 b + 1 of half word t of the high bits are bits 8 and 9 of point t (of eight weights) of block b.
@@ -18,13 +23,16 @@
 
 namespace glint::cuda {
 
-enum class Recoding : uint8_t { kNone, kIq3Xxs, kIq3S, kIq2S };
+enum class Recoding : uint8_t { kNone, kIq3Xxs, kIq3S, kIq2S, kQ6K };
 
 // Threads that share a string's making.
 inline constexpr uint32_t kRecoders = 16;
 
 constexpr uint32_t RecodedBytes(Recoding recoding) {
-  return recoding == Recoding::kIq3Xxs ? 102 : recoding == Recoding::kIq3S ? 110 : 82;
+  return recoding == Recoding::kIq3Xxs ? 102
+         : recoding == Recoding::kIq3S ? 110
+         : recoding == Recoding::kIq2S ? 82
+                                       : 210;
 }
 
 GLINT_HOST_DEVICE inline uint32_t Word32(const uint8_t* p) {
@@ -102,10 +110,30 @@ GLINT_HOST_DEVICE inline void RecodeIq2S(const uint8_t* in, uint8_t* out, uint32
   }
 }
 
+GLINT_HOST_DEVICE inline void RecodeQ6K(const uint8_t* in, uint8_t* out, uint32_t part) {
+  const auto code = [in](uint32_t block, uint32_t column) {
+    const uint32_t h = block / 4, b = block % 4,
+                   low = in[64 * h + 32 * (b % 2) + column] >> (b / 2 * 4) & 15u,
+                   high = in[128 + 32 * h + column] >> (2 * b) & 3u;
+    return low | high << 4;
+  };
+  for (uint32_t h = 0; h < 2; ++h) {
+    for (uint32_t column = part; column < 32; column += kRecoders) {
+      const uint32_t fourth = code(4 * h + 3, column);
+      for (uint32_t k = 0; k < 3; ++k)
+        out[32 * (3 * h + k) + column] =
+            static_cast<uint8_t>(code(4 * h + k, column) | (fourth >> (2 * k) & 3u) << 6);
+    }
+  }
+  out[192 + part] = in[192 + part];
+  if (part < 2) out[208 + part] = in[208 + part];
+}
+
 GLINT_HOST_DEVICE inline void Recode(Recoding recoding, const uint8_t* in, uint8_t* out, uint32_t part) {
   recoding == Recoding::kIq3Xxs ? RecodeIq3Xxs(in, out, part)
   : recoding == Recoding::kIq3S ? RecodeIq3S(in, out, part)
-                                : RecodeIq2S(in, out, part);
+  : recoding == Recoding::kIq2S ? RecodeIq2S(in, out, part)
+                                : RecodeQ6K(in, out, part);
 }
 
 }  // namespace glint::cuda

@@ -67,7 +67,7 @@ constexpr std::array kLayouts{
     Super(Type::kQ3_K, 110, Lanes(32, 16, 16, 4), Lanes(0, 16, 16, 2), Rows(96, 12), Rows(108, 2)),
     Super(Type::kQ4_K, 144, Lanes(16, 16, 16, 8), Rows(0, 16)),
     Super(Type::kQ5_K, 176, Lanes(48, 16, 16, 8), Lanes(16, 16, 16, 2), Rows(0, 16)),
-    Super(Type::kQ6_K, 210, Lanes(0, 16, 16, 8), Lanes(128, 16, 16, 4), Rows(192, 16), Rows(208, 2)),
+    Recoded(Type::kQ6_K, Recoding::kQ6K, Lanes(0, 16, 16, 12), Rows(192, 16), Rows(208, 2)),
     Super(Type::kIQ4_XS, 136, Lanes(8, 16, 16, 8), Rows(0, 8)),
     Recoded(Type::kIQ3_S, Recoding::kIq3S, Lanes(0, 8, 8, 8), Lanes(64, 32, 32, 1), Lanes(96, 8, 8, 1),
             Rows(104, 4), Rows(108, 2)),

@@ -102,6 +102,31 @@ TEST(Tiles, RecodedStringsKeepWhatTheBlockSays) {
   }
 }
 
+TEST(Tiles, RecodedCodesOfSixBitsKeepWhatTheBlockSays) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  const quant::Format& format = *quant::Find(Type::kQ6_K);
+  const TileLayout& layout = *FindTileLayout(Type::kQ6_K);
+  ASSERT_EQ(layout.row_bytes, format.block_bytes);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<uint8_t> block(format.block_bytes), s(layout.row_bytes);
+    for (uint8_t& byte : block) byte = static_cast<uint8_t>(rng());
+    for (uint32_t part = 0; part < kRecoders; ++part) Recode(layout.recoding, block.data(), s.data(), part);
+    quant::Unpacked want;
+    format.unpack(reinterpret_cast<const std::byte*>(block.data()), want);
+    for (size_t b = 0; b < 8; ++b) {
+      for (size_t k = 0; k < 32; ++k) {
+        const uint8_t* const word = s.data() + b / 4 * 96 + k;
+        const int code =
+            b % 4 < 3 ? word[b % 4 * 32] & 63 : word[0] >> 6 | word[32] >> 6 << 2 | word[64] >> 6 << 4;
+        ASSERT_EQ(want.code[32 * b + k], code - 32) << "block " << b << " column " << k;
+      }
+    }
+    for (size_t at = 192; at < s.size(); ++at) ASSERT_EQ(s[at], block[at]);
+  }
+}
+
 TEST(Tiles, SlicesArePaddedToWholeTiles) {
   const auto bytes = [](Type type, int64_t columns, int64_t rows) {
     const quant::Format& format = *quant::Find(type);
