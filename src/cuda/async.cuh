@@ -20,12 +20,17 @@ __device__ inline uint64_t ReadOncePolicy() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-// CopyAsync16 of what is read once.
-__device__ inline void CopyOnceAsync16(void* to, const void* from, uint64_t policy) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+__device__ inline uint32_t AddressInShared(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+// CopyAsync16 of what is read once; `at`: a AddressInShared.
+__device__ inline void CopyOnceAsync16(uint32_t at, const void* from, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
                "l"(policy)
                : "memory");
+}
+__device__ inline void CopyOnceAsync16(void* to, const void* from, uint64_t policy) {
+  CopyOnceAsync16(AddressInShared(to), from, policy);
 }
 // 4 and 8 bytes, at multiples of them.
 __device__ inline void CopyAsync4(void* to, const void* from) {

@@ -31,6 +31,24 @@ struct OddNumbers {
     odd = (nibbles >> 4 & 0x0f0f0f0fu) * 2 + 0x01010101u;
   }
 };
+// Scales of a row's eight blocks in eight nibbles and a half.
+struct OddScales {
+  struct Raw {  // as they lie in the tile
+    uint32_t nibbles;
+    uint16_t super;
+    template <class M>
+    __device__ static Raw Read(const uint8_t* rows, int row) {
+      return {M::template Load<uint32_t>(rows + row * 4), M::template Load<uint16_t>(rows + 64 + row * 2)};
+    }
+  };
+  OddNumbers number;
+  float super;
+  OddScales() = default;
+  __device__ OddScales(const Raw& raw, float times) : super(times * Half(raw.super)) {
+    number.Set(raw.nibbles);
+  }
+  __device__ float Of(int b) const { return super * ByteToFloat(b % 2 ? number.odd : number.even, b / 2); }
+};
 __device__ inline uint32_t EvenSigns(uint32_t seven) { return seven | (__popc(seven) & 1u) << 7; }
 
 // Grids in shared memory as they are: points of eight codes as pairs of words.
@@ -93,42 +111,22 @@ struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWi
   struct Regs {
     uint4 point[2];  // a word a block: points of x, z, y, w
     uint4 sign;      // their sign words
-    OddNumbers scale[2];
-    float super[2];
+    OddScales scale[2];
     uint32_t copy;
   };
-  // Scales as they lie there.
-  struct Raw {
-    uint32_t nibbles[2];
-    uint16_t super[2];
-    template <class M>
-    __device__ void Read(const uint8_t* rows, int lane) {
-      for (int half = 0; half < 2; ++half) {
-        const int row = lane / 4 + 8 * half;
-        nibbles[half] = M::template Load<uint32_t>(rows + row * 4);
-        super[half] = M::template Load<uint16_t>(rows + 64 + row * 2);
-      }
-    }
-    __device__ void To(Regs& r, float times) const {
-      for (int half = 0; half < 2; ++half) {
-        r.scale[half].Set(nibbles[half]);
-        r.super[half] = times * Half(super[half]);
-      }
-    }
-  };
+  using RowRaw = OddScales::Raw;
+  using RowScales = OddScales;
   template <class M>
-  __device__ static Raw ReadRaw(const uint8_t* tile, int lane) {
-    Raw raw;
-    raw.Read<M>(tile + 1536, lane);
-    return raw;
+  __device__ static RowRaw ReadRow(const uint8_t* tile, int row) {
+    return RowRaw::Read<M>(tile + 1536, row);
   }
-  __device__ static void SetScales(Regs& r, const Raw& raw) { raw.To(r, 0.25f); }
+  __device__ static RowScales Scales(const RowRaw& raw) { return {raw, 0.25f}; }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
     r.sign = M::Stream(tile + 1024 + lane * 16);
-    SetScales(r, ReadRaw<M>(tile, lane));
+    for (int half = 0; half < 2; ++half) r.scale[half] = Scales(ReadRow<M>(tile, lane / 4 + 8 * half));
     r.copy = Pairs4::Copy(lane);
     return r;
   }
@@ -141,9 +139,7 @@ struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWi
     const uint32_t points = Word(r.point[b / 4], b % 4), copy = Singles4::Copy(lane);
     return SplitPoints(r.sign, b, [&](int i) { return Singles4::At(table, points, i, copy); });
   }
-  __device__ static float Scale(const Regs& r, int half, int b, int) {
-    return r.super[half] * ByteToFloat(b % 2 ? r.scale[half].odd : r.scale[half].even, b / 2);
-  }
+  __device__ static float Scale(const Regs& r, int half, int b, int) { return r.scale[half].Of(b); }
   __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
     Pairs4::Fill<256>(table, grid, thread, threads);
   }
@@ -154,25 +150,24 @@ struct IQ3_XXSTile : Decoder<quant::Type::kIQ3_XXS, 8, 102, 1, false, Order::kWi
 
 struct IQ3_STile : Decoder<quant::Type::kIQ3_S, 8, 110, 1, false, Order::kWide, 65536> {
   static constexpr bool kSplit = true;
-  using Raw = IQ3_XXSTile::Raw;
   struct Regs {
     IQ3_XXSTile::Regs rest;
     uint32_t ninth;  // bit b of byte i: bit 8 of point i of block b
   };
+  using RowRaw = OddScales::Raw;
+  using RowScales = OddScales;
   template <class M>
-  __device__ static Raw ReadRaw(const uint8_t* tile, int lane) {
-    Raw raw;
-    raw.Read<M>(tile + 1664, lane);
-    return raw;
+  __device__ static RowRaw ReadRow(const uint8_t* tile, int row) {
+    return RowRaw::Read<M>(tile + 1664, row);
   }
-  __device__ static void SetScales(Regs& r, const Raw& raw) { raw.To(r.rest, 1.0f); }
+  __device__ static RowScales Scales(const RowRaw& raw) { return {raw, 1.0f}; }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     for (int i = 0; i < 2; ++i) r.rest.point[i] = M::Stream(tile + i * 512 + lane * 16);
     r.rest.sign = M::Stream(tile + 1024 + lane * 16);
     r.ninth = M::template Load<uint32_t>(tile + 1536 + lane * 4);
-    SetScales(r, ReadRaw<M>(tile, lane));
+    for (int half = 0; half < 2; ++half) r.rest.scale[half] = Scales(ReadRow<M>(tile, lane / 4 + 8 * half));
     r.rest.copy = Pairs4::Copy(lane);
     return r;
   }
@@ -248,27 +243,39 @@ __device__ inline float NibbleScale(uint32_t d, uint2 scales, int b, int unit) {
 
 struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 65536> {
   static constexpr bool kSplit = true;
+  struct RowScales {       // of a row
+    OddNumbers number[2];  // of units of even and odd number of blocks 0..3, 4..7
+    float super;
+    __device__ float Of(int unit) const {
+      const OddNumbers& n = number[unit / 8];
+      return super * ByteToFloat(unit % 2 ? n.odd : n.even, unit % 8 / 2);
+    }
+  };
+  using RowRaw = RowScales;
+  __device__ static RowScales Scales(const RowRaw& raw) { return raw; }
   struct Regs {
     uint4 point;
-    uint4 sign;              // sign words of x, z, y, w
-    uint32_t high;           // bits 8 and 9 of row g's points, then of row g + 8's
-    OddNumbers scale[2][2];  // of units of even and odd number of blocks 0..3, 4..7
-    float super[2];
+    uint4 sign;     // sign words of x, z, y, w
+    uint32_t high;  // bits 8 and 9 of row g's points, then of row g + 8's
+    RowScales scale[2];
     uint32_t copy;
   };
+  template <class M>
+  __device__ static RowScales ReadRow(const uint8_t* tile, int row) {
+    RowScales r;
+    const auto numbers = M::template Load<uint2>(tile + 1152 + row * 8);
+    r.number[0].Set(numbers.x);
+    r.number[1].Set(numbers.y);
+    r.super = 0.125f * Half(M::template Load<uint16_t>(tile + 1280 + row * 2));
+    return r;
+  }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     r.point = M::Stream(tile + lane * 16);
     r.sign = M::Stream(tile + 512 + lane * 16);
     r.high = M::template Load<uint32_t>(tile + 1024 + lane * 4);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      const auto scales = M::template Load<uint2>(tile + 1152 + row * 8);
-      r.scale[half][0].Set(scales.x);
-      r.scale[half][1].Set(scales.y);
-      r.super[half] = 0.125f * Half(M::template Load<uint16_t>(tile + 1280 + row * 2));
-    }
+    for (int half = 0; half < 2; ++half) r.scale[half] = ReadRow<M>(tile, lane / 4 + 8 * half);
     r.copy = static_cast<uint32_t>(lane) % 8 * 8;
     return r;
   }
@@ -295,8 +302,7 @@ struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 6
             Signed(g.y, Flips(g.y), r.sign.y, b), Signed(g8.y, Flips(g8.y), r.sign.w, b)};
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    const OddNumbers& numbers = r.scale[half][b / 4];
-    return r.super[half] * ByteToFloat(unit ? numbers.odd : numbers.even, b % 4);
+    return r.scale[half].Of(2 * b + unit);
   }
   __device__ static void FillTable(uint8_t* table, const uint8_t* grid, int thread, int threads) {
     for (int i = thread; i < 1024 * 4; i += threads) {
@@ -312,20 +318,27 @@ struct IQ2_STile : Decoder<quant::Type::kIQ2_S, 8, 82, 2, false, Order::kWide, 6
 };
 
 struct IQ2_XSTile : Decoder<quant::Type::kIQ2_XS, 8, 74, 2, false, Order::kWide, 4096> {
+  struct RowScales {  // of a row
+    uint2 numbers;
+    uint16_t super;
+    __device__ float Of(int unit) const { return NibbleScale(super, numbers, unit / 2, unit % 2); }
+  };
+  using RowRaw = RowScales;
+  __device__ static RowScales Scales(const RowRaw& raw) { return raw; }
   struct Regs {
     uint4 point[2];  // a word a block: rows g and g + 8, each a point of nine bits and seven signs
-    uint2 scale[2];
-    uint16_t super[2];
+    RowScales scale[2];
   };
+  template <class M>
+  __device__ static RowScales ReadRow(const uint8_t* tile, int row) {
+    return {M::template Load<uint2>(tile + 1024 + row * 8),
+            M::template Load<uint16_t>(tile + 1152 + row * 2)};
+  }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
     for (int i = 0; i < 2; ++i) r.point[i] = M::Stream(tile + i * 512 + lane * 16);
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      r.scale[half] = M::template Load<uint2>(tile + 1024 + row * 8);
-      r.super[half] = M::template Load<uint16_t>(tile + 1152 + row * 2);
-    }
+    for (int half = 0; half < 2; ++half) r.scale[half] = ReadRow<M>(tile, lane / 4 + 8 * half);
     return r;
   }
   __device__ static uint4 Codes(const Regs& r, int b, int, const uint8_t* table) {
@@ -334,7 +347,7 @@ struct IQ2_XSTile : Decoder<quant::Type::kIQ2_XS, 8, 74, 2, false, Order::kWide,
                      EvenSigns(word >> 9 & 127u), EvenSigns(word >> 25));
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    return NibbleScale(r.super[half], r.scale[half], b, unit);
+    return r.scale[half].Of(2 * b + unit);
   }
 };
 
@@ -379,11 +392,26 @@ struct IQ1_STile : Decoder<quant::Type::kIQ1_S, 8, 50, 1, false, Order::kWide, 1
 };
 
 struct IQ1_MTile : Decoder<quant::Type::kIQ1_M, 8, 56, 2, false, Order::kWide, 16384> {
+  struct RowScales {  // of a row
+    uint2 words;      // four half words: three bits a unit, a nibble of d each
+    __device__ float Of(int unit) const {
+      const uint2 s = words;
+      const uint32_t d = (s.x >> 12 & 15u) | (s.x >> 28) << 4 | (s.y >> 12 & 15u) << 8 | (s.y >> 28) << 12;
+      const uint32_t word = (unit < 8 ? s.x : s.y) >> (unit / 4 % 2 * 16);
+      return Half(d) * 0.125f * static_cast<float>(2 * (word >> (unit % 4 * 3) & 7u) + 1);
+    }
+  };
+  using RowRaw = RowScales;
+  __device__ static RowScales Scales(const RowRaw& raw) { return raw; }
   struct Regs {
     uint4 point;
-    uint4 high[2];   // a nibble a point
-    uint2 scale[2];  // four half words: three bits a unit, a nibble of d each
+    uint4 high[2];  // a nibble a point
+    RowScales scale[2];
   };
+  template <class M>
+  __device__ static RowScales ReadRow(const uint8_t* tile, int row) {
+    return {M::template Load<uint2>(tile + 768 + row * 8)};
+  }
   template <class M>
   __device__ static Regs Read(const uint8_t* tile, int lane) {
     Regs r;
@@ -391,7 +419,7 @@ struct IQ1_MTile : Decoder<quant::Type::kIQ1_M, 8, 56, 2, false, Order::kWide, 1
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + 8 * half;
       r.high[half] = M::template Load<uint4>(tile + 512 + row * 16);
-      r.scale[half] = M::template Load<uint2>(tile + 768 + row * 8);
+      r.scale[half] = ReadRow<M>(tile, row);
     }
     return r;
   }
@@ -406,11 +434,7 @@ struct IQ1_MTile : Decoder<quant::Type::kIQ1_M, 8, 56, 2, false, Order::kWide, 1
             Eighths(point[0].y, high[0] >> 3), Eighths(point[1].y, high[1] >> 3)};
   }
   __device__ static float Scale(const Regs& r, int half, int b, int unit) {
-    const uint2 s = r.scale[half];
-    const int u = 2 * b + unit;
-    const uint32_t d = (s.x >> 12 & 15u) | (s.x >> 28) << 4 | (s.y >> 12 & 15u) << 8 | (s.y >> 28) << 12;
-    const uint32_t word = (u < 8 ? s.x : s.y) >> (u / 4 % 2 * 16);
-    return Half(d) * 0.125f * static_cast<float>(2 * (word >> (u % 4 * 3) & 7u) + 1);
+    return r.scale[half].Of(2 * b + unit);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "cuda/context.h"
 #include "cuda/digits.h"
 #include "cuda/launch.h"
+#include "cuda/moe_experts.h"
 #include "cuda/status.h"
 
 namespace glint::cuda {
@@ -57,8 +58,9 @@ Status MoeBeside(const StepContext& c) {
   if (s.ok()) s = MoeSharedDown(shared);
   if (s.ok()) s = Check(cudaEventRecord(c.side.joined, c.side.stream), "returning to the stream of a pass");
   if (s.ok()) s = MoeRoute(c);
-  if (s.ok()) s = MoeGateUp(c);
-  if (s.ok()) s = MoeDown(c);
+  bool in_one = false;
+  if (s.ok()) s = MoeGateUpIn(c, &in_one);
+  if (s.ok()) s = MoeDownOf(c, in_one);
   if (s.ok()) s = Check(cudaStreamWaitEvent(c.stream, c.side.joined), "returning to the stream of a pass");
   return s;
 }

@@ -6,6 +6,10 @@
 // digits (n % 2: high, low) while that tile's codes are on the left, and zeros while another's are, so that the T tiles' integer sums
 // add up side by side in one accumulator, and lane t of four goes on with those of tile t alone. The same sums in the same order.
 //
+// Where a block has two units, two tiles at a time: columns n belong to unit n / 2 % 2 of tile n / 4, and have zeros for the columns of the
+// other unit as well. Lane t then has both rows' sums of unit t % 2 of tile t / 2, and changes one for its neighbour's, so that each goes on
+// with both units of one row.
+//
 // Codes with signs may come split (SplitCodes): codes times digits, less masks times digits, that is masks times the digits of the negated
 // activations, all in the same accumulators.
 //
@@ -28,19 +32,14 @@ __device__ inline void AddMma32(int (&c)[4], const uint4& a, uint32_t b0, uint32
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
-template <class D>
-__device__ inline void AddUnitSums(const uint4& code, const uint2& digits, int unit, int t, int (&c)[4]) {
-  const bool mine = D::kUnits == 1 || t / 2 == unit;  // the unit's columns are those of half of the lanes
-  AddMma32(c, code, mine ? digits.x : 0u, mine ? digits.y : 0u);
-}
-
-// A warp's activations of eight blocks in shared memory: digits [8][2][32], after each block's those of the negated activations where
-// the codes come split; scales [8].
+// A warp's activations of eight blocks in shared memory: digits [8][2][4 lanes][8], after each lane's those of the negated activations
+// where the codes come split; scales [8].
 template <class D>
 struct ChunkDigits {
-  static constexpr int kStride = D::kSplit ? 128 : 64, kDigits = 8 * kStride, kBytes = kDigits + 32;
-  // As many zeros, for the columns of the other tiles: in the banks that a block's digits leave free.
-  static constexpr int kZerosAt = 64, kZeroArea = kDigits + 256;
+  static constexpr int kDigit = D::kSplit ? 64 : 32, kStride = 2 * kDigit, kDigits = 8 * kStride,
+                       kBytes = kDigits + 32;
+  // As many zeros, for the columns of the other tiles: in the banks that a block's digits leave free, where they leave any.
+  static constexpr int kZerosAt = D::kSplit ? 0 : 64, kZeroArea = kDigits + 256;
 
   struct Piece {  // of a lane
     uint4 digits;
@@ -54,9 +53,14 @@ struct ChunkDigits {
   }
   __device__ static void Store(uint8_t* memory, const Piece& piece, int lane) {
     __syncwarp();  // nobody reads those before them any more
-    uint8_t* const at = memory + lane / 4 * kStride + lane % 4 * 16;
-    *reinterpret_cast<uint4*>(at) = piece.digits;
-    if constexpr (D::kSplit) *reinterpret_cast<uint4*>(at + 64) = Negated(piece.digits, lane);
+    auto* const at = reinterpret_cast<uint4*>(memory + lane / 4 * kStride + lane % 4 * (kDigit / 2));
+    if constexpr (D::kSplit) {
+      const uint4 &v = piece.digits, negated = Negated(v, lane);
+      at[0] = {v.x, v.y, negated.x, negated.y};
+      at[1] = {v.z, v.w, negated.z, negated.w};
+    } else {
+      at[0] = piece.digits;
+    }
     if (lane < 8) reinterpret_cast<float*>(memory + kDigits)[lane] = piece.scale;
     __syncwarp();
   }
@@ -85,17 +89,11 @@ struct BundleFeed {
   Task task;               // its tile is a bundle
   int part, left;          // chunks that are left of the part
   const uint8_t* from[T];  // of the row tiles, a lane's first 16 bytes
-  // Not for the IQ1 formats: of their copies ptxas 13.0 makes instructions with an odd uniform register for the policy, which the GPU
-  // refuses as illegal (tools/gpu-check looks for such).
-  static constexpr bool kOnce = D::kType != quant::Type::kIQ1_S && D::kType != quant::Type::kIQ1_M;
+  // A lane's first 16 bytes of stage 0 in shared memory. By a shuffle, so that the compiler can't take the address apart: where ptxas
+  // 13.0 makes it a sum with a uniform register, the policy's comes out odd, which the GPU refuses as illegal (tools/gpu-check looks for
+  // such).
+  uint32_t to;
   uint64_t policy = ReadOncePolicy();
-
-  __device__ void Copy(uint8_t* to, const uint8_t* source) const {
-    if constexpr (kOnce)
-      CopyOnceAsync16(to, source, policy);
-    else
-      CopyAsync16(to, source);
-  }
   __device__ void Enter(const ProductArgs& p, int lane) {
     const ProductTarget& target = TargetOf(p, task.tile);
     const bool gated = p.gate.h != nullptr;
@@ -111,13 +109,13 @@ struct BundleFeed {
                       : at + int64_t{min(r, last)} * p.row_tile_bytes;
     left = min(kPartTiles<D>, static_cast<int>(p.tiles) - begin);
   }
-  // Stage r, which nobody reads any more, of those at `stages`; or nothing, where all is asked for.
-  __device__ void Ask(uint8_t* stages, int r, int groups, int lane) {
+  // Stage r, which nobody reads any more; or nothing, where all is asked for.
+  __device__ void Ask(int r, int groups, int lane) {
     if (task.group < groups) {
-      uint8_t* const to = stages + r * D::kTileBytes + lane * 16;
 #pragma unroll
       for (int at = 0; at < D::kTileBytes; at += 512)
-        if (at + 512 <= D::kTileBytes || at + lane * 16 < D::kTileBytes) Copy(to + at, from[r] + at);
+        if (at + 512 <= D::kTileBytes || at + lane * 16 < D::kTileBytes)
+          CopyOnceAsync16(to + static_cast<uint32_t>(r * D::kTileBytes + at), from[r] + at, policy);
       from[r] += D::kTileBytes;
     }
     CommitCopies();
@@ -131,69 +129,111 @@ struct BundleFeed {
   }
 };
 
-// What of a tile's registers a lane keeps for its scales: as they lie in the tile, where the decoder has that (ReadRaw, SetScales).
-template <class D>
+// Which rows of a bundle a lane goes on with, kRows of each kTogether tiles whose integer sums add up side by side.
+template <class D, int T>
+struct BundleSums {
+  static constexpr bool kRowsApart = requires {
+    typename D::RowRaw;
+  };  // the decoder reads the scales of a row by themselves
+  static constexpr bool kTwoUnits = D::kUnits == 2;
+  static constexpr int kTogether = kTwoUnits ? 2 : T, kRows = kTogether == 2 && kRowsApart ? 1 : 2;
+  static constexpr int kSums = T / kTogether * kRows;
+  // Lane t's tile of those together, and which half of it, where it has one row alone.
+  __device__ static int Tile(int t) { return kTwoUnits ? t / 2 : t % kTogether; }
+  __device__ static int Half(int t) { return kTwoUnits ? t % 2 : t / 2; }
+  // Row of the bundle that sum i is.
+  __device__ static int Entry(int i, int lane) {
+    const int t = lane % 4, half = kRows == 1 ? Half(t) : i % 2;
+    return (i / kRows * kTogether + Tile(t)) * kTileRows + half * 8 + lane / 4;
+  }
+  __device__ static bool Stores(int lane) { return kRows == 1 || lane % 4 < T; }
+  // Whether columns n of the right side are those of tile r, as far as lane t's columns of a block go.
+  __device__ static bool Mine(int n, int t, int r) {
+    return kTwoUnits ? n / 4 == r % 2 && n / 2 % 2 == t / 2 : n / 2 % T == r;
+  }
+};
+
+// What of a tile's registers a lane keeps for the scales of its rows: as they lie in the tile, where the decoder has that.
+template <class D, int T>
 struct LaneScales {
   typename D::Regs regs;
   __device__ void Read(const uint8_t*, int, const typename D::Regs& w) { regs = w; }
   __device__ void Finish() {}
+  __device__ float Of(int row, int b, int unit) const { return D::Scale(regs, row, b, unit); }
 };
-template <class D>
-requires requires { typename D::Raw; }
-struct LaneScales<D> {
-  typename D::Regs regs;
-  typename D::Raw raw;
+template <class D, int T>
+requires(BundleSums<D, T>::kRowsApart) struct LaneScales<D, T> {
+  static constexpr int kRows = BundleSums<D, T>::kRows;
+  typename D::RowRaw raw[kRows];
+  typename D::RowScales scales[kRows];
   __device__ void Read(const uint8_t* tile, int lane, const typename D::Regs&) {
-    raw = D::template ReadRaw<SharedMemory>(tile, lane);
+    const int first = lane / 4 + (kRows == 1 ? BundleSums<D, T>::Half(lane % 4) * 8 : 0);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) raw[i] = D::template ReadRow<SharedMemory>(tile, first + 8 * i);
   }
-  __device__ void Finish() { D::SetScales(regs, raw); }
+  __device__ void Finish() {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) scales[i] = D::Scales(raw[i]);
+  }
+  __device__ float Of(int row, int b, int unit) const { return scales[row].Of(D::kUnits * b + unit); }
 };
 
 // Eight blocks of a bundle, whose digits are at x. Asks for the next ones.
 template <class D, int T>
-__device__ inline void AddChunk(uint8_t* stages, BundleFeed<D, T>& feed, int groups, const uint8_t* x,
-                                const uint8_t* zeros, int lane, const uint8_t* table, float (&sum)[2]) {
+__device__ inline void AddChunk(const uint8_t* stages, BundleFeed<D, T>& feed, int groups, const uint8_t* x,
+                                const uint8_t* zeros, int lane, const uint8_t* table,
+                                float (&sum)[BundleSums<D, T>::kSums]) {
   using Chunk = ChunkDigits<D>;
+  using Sums = BundleSums<D, T>;
   const int t = lane % 4, n = lane / 4;
-  int c[8][D::kUnits][4] = {};
-  LaneScales<D> scales;  // of row tile t
 #pragma unroll
-  for (int r = 0; r < T; ++r) {
-    const uint8_t* const digits = (n / 2 % T == r ? x : zeros) + n % 2 * 32 + t * 8;
-    WaitForCopies<T - 1>();
-    __syncwarp();
-    const uint8_t* const stage = stages + r * D::kTileBytes;
-    const typename D::Regs w = D::template Read<SharedMemory>(stage, lane);
-    if (t % T == r) scales.Read(stage, lane, w);
+  for (int first = 0; first < T; first += Sums::kTogether) {
+    int c[8][4] = {};
+    LaneScales<D, T> scales;
+#pragma unroll
+    for (int r = first; r < first + Sums::kTogether; ++r) {
+      const uint8_t* const digits =
+          (Sums::Mine(n, t, r) ? x : zeros) + n % 2 * Chunk::kDigit + t * (Chunk::kDigit / 4);
+      WaitForCopies<T - 1>();
+      __syncwarp();
+      const uint8_t* const stage = stages + r * D::kTileBytes;
+      const typename D::Regs w = D::template Read<SharedMemory>(stage, lane);
+      if (Sums::Tile(t) == r - first) scales.Read(stage, lane, w);
+#pragma unroll
+      for (int b = 0; b < 8; ++b) {
+        if constexpr (D::kSplit) {
+          const SplitCodes code = D::CodesSplit(w, b, lane, table);
+          const uint4 of_lane = *reinterpret_cast<const uint4*>(digits + b * Chunk::kStride);
+          AddMma32(c[b], code.codes, of_lane.x, of_lane.y);
+          AddMma32(c[b], code.masks, of_lane.z, of_lane.w);
+        } else {
+          const uint2 of_lane = *reinterpret_cast<const uint2*>(digits + b * Chunk::kStride);
+          AddMma32(c[b], D::Codes(w, b, t, table), of_lane.x, of_lane.y);
+        }
+      }
+      __syncwarp();
+      feed.Ask(r, groups, lane);
+    }
+    scales.Finish();
+    float* const own = sum + first / Sums::kTogether * Sums::kRows;
+    const bool is_lower = Sums::Half(t) == 1;
 #pragma unroll
     for (int b = 0; b < 8; ++b) {
-      const auto add = [&](const uint4& code, int at) {
-        const uint2 of_lane = *reinterpret_cast<const uint2*>(digits + at);
-#pragma unroll
-        for (int unit = 0; unit < D::kUnits; ++unit) AddUnitSums<D>(code, of_lane, unit, t, c[b][unit]);
-      };
-      if constexpr (D::kSplit) {
-        const SplitCodes code = D::CodesSplit(w, b, lane, table);
-        add(code.codes, b * Chunk::kStride);
-        add(code.masks, b * Chunk::kStride + 64);
+      const float4 four = Chunk::Scales(x)[b / 4];
+      const float d = b % 4 == 0 ? four.x : b % 4 == 1 ? four.y : b % 4 == 2 ? four.z : four.w;
+      const int upper = c[b][0] * 256 + c[b][1], lower = c[b][2] * 256 + c[b][3];
+      if constexpr (Sums::kTwoUnits) {
+        // Lanes of even t have unit 0 of both rows, those of odd t unit 1: each gets the other unit of its own row.
+        const int other = __shfl_xor_sync(0xffffffffu, is_lower ? upper : lower, 1);
+        own[0] = Add<D>(own[0], is_lower ? other : upper, scales.Of(0, b, 0), d);
+        own[0] = Add<D>(own[0], is_lower ? lower : other, scales.Of(0, b, 1), d);
+      } else if constexpr (Sums::kRows == 1) {
+        own[0] = Add<D>(own[0], is_lower ? lower : upper, scales.Of(0, b, 0), d);
       } else {
-        add(D::Codes(w, b, t, table), b * Chunk::kStride);
+        own[0] = Add<D>(own[0], upper, scales.Of(0, b, 0), d);
+        own[1] = Add<D>(own[1], lower, scales.Of(1, b, 0), d);
       }
     }
-    __syncwarp();
-    feed.Ask(stages, r, groups, lane);
-  }
-  scales.Finish();
-#pragma unroll
-  for (int b = 0; b < 8; ++b) {
-    const float4 four = Chunk::Scales(x)[b / 4];
-    const float d = b % 4 == 0 ? four.x : b % 4 == 1 ? four.y : b % 4 == 2 ? four.z : four.w;
-#pragma unroll
-    for (int unit = 0; unit < D::kUnits; ++unit)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        sum[half] = Add<D>(sum[half], c[b][unit][2 * half] * 256 + c[b][unit][2 * half + 1],
-                           D::Scale(scales.regs, half, b, unit), d);
   }
 }
 
@@ -211,7 +251,9 @@ template <class D, int T>
 __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
     OneRowKernel(const __grid_constant__ ProductArgs p) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  LetNextLaunchBegin();
+  // The launch after gate and up of experts may ask for weights of these experts at once, so it must not begin before they are known.
+  const bool experts = p.pairs == Pairs::Kind::kExperts, first_of_experts = experts && p.gate.h != nullptr;
+  if (!first_of_experts) LetNextLaunchBegin();
   using Chunk = ChunkDigits<D>;
   using Feed = BundleFeed<D, T>;
   const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -229,11 +271,11 @@ __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
   Task task{static_cast<int>(first % static_cast<unsigned>(p.all_tiles)),
             static_cast<int>(first / static_cast<unsigned>(p.all_tiles))};
   const auto groups = static_cast<int>(p.groups);
-  Feed feed{task, place, 0, {}};
+  Feed feed{task, place, 0, {}, __shfl_sync(0xffffffffu, AddressInShared(stages + lane * 16), lane)};
   const auto begin = [&] {
     if (task.group < groups) feed.Enter(p, lane);
 #pragma unroll
-    for (int r = 0; r < T; ++r) feed.Ask(stages, r, groups, lane);
+    for (int r = 0; r < T; ++r) feed.Ask(r, groups, lane);
     feed.Advance(p, groups, place, lane);
   };
   // The first block of activations that a task's part meets. Which slice it is, an expert's id, need not be known.
@@ -243,8 +285,8 @@ __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
            TargetOf(p, task.tile).x_block + part * (kPartColumns / 32);
   };
   // Which experts are wanted is known only when the router has ended.
-  const bool experts = p.pairs == Pairs::Kind::kExperts;
-  if (!experts) begin();
+  const bool must_wait = experts && !p.chosen;
+  if (!must_wait) begin();
   if constexpr (D::kSplit)
     D::FillSingles(shared, p.table, thread, threads);
   else
@@ -252,9 +294,10 @@ __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
   for (int at = thread * 16; at < Chunk::kZeroArea; at += threads * 16)
     *reinterpret_cast<uint4*>(zeros + at) = uint4{};
   WaitForLaunchesBefore();
+  if (first_of_experts) LetNextLaunchBegin();
   typename Chunk::Piece piece{};
   if (task.group < groups) piece = Chunk::Read(p, first_block(place), lane);
-  if (experts) begin();
+  if (must_wait) begin();
   __syncthreads();
 
   for (int turn = 0; task.group < groups; turn ^= 1) {
@@ -262,7 +305,7 @@ __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
     float* const sums = parts + turn * p.parts * kEntries;
     const RowGroup group = GroupAt<1>(p, task.group);
     for (int part = place; part < p.parts; part += p.of_tile) {
-      float sum[2] = {};
+      float sum[BundleSums<D, T>::kSums] = {};
       const int chunks = min(kPartTiles<D>, static_cast<int>(p.tiles) - part * kPartTiles<D>);
       const int64_t of_x = first_block(part);
       if (part != place) piece = Chunk::Read(p, of_x, lane);
@@ -272,9 +315,10 @@ __global__ void __launch_bounds__(kMostFewRowsThreads, 1)
         AddChunk<D, T>(stages, feed, groups, x, zeros + Chunk::kZerosAt, lane, shared, sum);
         feed.Advance(p, groups, place, lane);
       }
-      if (lane % 4 < T) {
-        float* const out = sums + part * kEntries + lane % 4 * kTileRows + lane / 4;
-        out[0] = sum[0], out[8] = sum[1];
+      if (BundleSums<D, T>::Stores(lane)) {
+#pragma unroll
+        for (int i = 0; i < BundleSums<D, T>::kSums; ++i)
+          sums[part * kEntries + BundleSums<D, T>::Entry(i, lane)] = sum[i];
       }
     }
     const int bundle = task.tile - static_cast<int>(target.first_tile);

@@ -165,6 +165,7 @@ ProductArgs Operand::Begin(const Matrix& w, const Pairs& pairs, int64_t out_rows
   args.out_rows = out_rows;
   args.pairs = pairs.kind;
   args.ids = pairs.ids;
+  args.chosen = pairs.chosen;
   args.per_row = pairs.per_row;
   args.slices = w.slices;
   args.overlap = c_.early;

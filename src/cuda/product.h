@@ -22,6 +22,9 @@ struct Pairs {
   Kind kind = Kind::kSame;
   const int32_t* ids = nullptr;  // device, [rows of y]
   int64_t per_row = 1;
+  // kExperts: the launch before this one is a gated one of experts (ProductGate), which lets this begin only when the ids are there.
+  // So weights may be asked for without a wait.
+  bool chosen = false;
 };
 
 // Rows of activations in device memory that several matrices are applied to: rounded to digits once, when the first integer matrix

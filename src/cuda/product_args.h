@@ -50,6 +50,7 @@ struct ProductArgs {
   int64_t out_rows;
   Pairs::Kind pairs;
   const int32_t* ids;
+  bool chosen;  // as in Pairs
   int64_t per_row, slices, groups;
   // Null, or the pairs of kExperts sorted by expert: groups are then these, *group_count of them.
   const int32_t* order;

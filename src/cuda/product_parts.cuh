@@ -38,7 +38,7 @@ __device__ inline RowGroup GroupAt(const ProductArgs& p, int index) {
       return {head, first * slices + head, slices, min(kMost, rows - first)};
     }
     default:
-      return {p.ids[index], index, 1, 1};
+      return {__ldcg(p.ids + index), index, 1, 1};  // from L2: they may be younger than what L1 has
   }
 }
 // Row of y that entry a of a group is.

@@ -43,13 +43,14 @@ __global__ void __launch_bounds__(kThreads) SwiGluKernel(const SwiGluArgs a) {
 }  // namespace
 
 Status GateUp(const StepContext& c, const model::Matrix& gate, const model::Matrix& up, plan::Slot slot,
-              Pairs pairs, int64_t out_rows) {
+              Pairs pairs, int64_t out_rows, bool* in_one) {
   const int64_t width = gate.rows;
   if (out_rows <= 0 || width <= 0) return {};
   float* const h = c.Floats(slot);
   const Digits digits = c.MakeDigits(slot);
   Operand x(c, c.Floats(plan::Slot::kX), c.hp.hidden, c.rows, c.hp.hidden);
   const auto done = x.TimesGated(gate, up, {h, c.hp.swiglu_limit, digits}, pairs, out_rows);
+  if (in_one != nullptr) *in_one = done.ok() && *done;
   if (!done.ok() || *done) return done.status();
 
   float* const g = c.scratch.Take<float>(out_rows * width);
