@@ -18,6 +18,8 @@ constexpr int kGroupRows = 8, kWorthGrouping = 65;
 // The kernel for many rows goes through all columns in one block, so it wants rows for its tiles and blocks for the device: from so
 // many rows of a slice (or pairs an expert, on average) and blocks on.
 constexpr int kManyRows = 12, kManyPairs = 2, kManyBlocks = 48;
+// Pairs an expert, on average, from which on groups of two warps' rows serve them better: an expert's weights are decoded once then.
+constexpr int kWidePairs = 80;
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 struct RoundArgs {
@@ -26,15 +28,64 @@ struct RoundArgs {
   Digits to;
 };
 
-// A warp rounds one block of 32 columns.
+// RoundBlock and StoreRounded (round.cuh) for four blocks a warp, from `block` on, and four columns a lane: lane l has x[i] of column
+// 32 block + 4 l + i.
+__device__ void StoreFourRounded(const Digits& to, int64_t row, int64_t block, int lane,
+                                 const float (&x)[4]) {
+  constexpr float kLargestDigit = 32639.0f, kSmallestScaled = 0x1p-100f;
+  constexpr unsigned kWarp = 0xffffffffu;
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most = max(most, __float_as_uint(fabsf(x[i])));
+#pragma unroll
+  for (int apart = 1; apart < 8; apart *= 2) most = max(most, __shfl_xor_sync(kWarp, most, apart));
+  const float largest = __uint_as_float(most);
+  const bool finite = most < 0x7f800000u, scaled = finite && largest >= kSmallestScaled;
+  const float scale = scaled   ? largest / kLargestDigit
+                      : finite ? 0.0f
+                               : __int_as_float(0x7fc00000),
+              times = scaled ? kLargestDigit / largest : 0.0f;
+  uint32_t high = 0, low = 0;
+  int sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float rounded = fminf(fmaxf(rintf(x[i] * times), -kLargestDigit), kLargestDigit);
+    const Rounded digit{scaled ? static_cast<int>(rounded) : 0, scale};
+    high |= static_cast<uint32_t>(static_cast<uint8_t>(digit.High())) << (8 * i);
+    low |= static_cast<uint32_t>(static_cast<uint8_t>(digit.Low())) << (8 * i);
+    sum += digit.digit;
+  }
+  sum += __shfl_xor_sync(kWarp, sum, 1);
+  sum += __shfl_xor_sync(kWarp, sum, 2);
+  const int of_block = lane % 8;
+  const int64_t at = row * to.blocks + block + lane / 8;
+  auto* const digits = reinterpret_cast<uint32_t*>(to.digits + at * 64);
+  digits[of_block] = high;
+  digits[8 + of_block] = low;
+  if (of_block == 0) to.scales[at] = scale;
+  if (of_block % 4 == 0) to.sums[at * 2 + of_block / 4] = sum;
+}
+
+// The blocks of a row are a multiple of a warp's.
+constexpr int kRoundedBlocks = 4 * kWarps;  // of a block of threads
 __global__ void __launch_bounds__(kThreads) RoundKernel(const RoundArgs p) {
   LetNextLaunchBegin();
   WaitForLaunchesBefore();
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t block = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, row = blockIdx.y;
+  const int64_t block = int64_t{blockIdx.x} * kRoundedBlocks + threadIdx.x / 32 * 4, row = blockIdx.y;
   if (block >= p.to.blocks) return;
-  const int64_t column = block * 32 + lane;
-  StoreRounded(p.to, row, block, lane, column < p.columns ? p.x[row * p.x_stride + column] : 0.0f);
+  const int64_t column = block * 32 + lane * 4, left = p.columns - column;
+  const float* const from = p.x + row * p.x_stride + column;
+  float x[4] = {};
+  if (left >= 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (i < left) x[i] = from[i];
+  }
+  StoreFourRounded(p.to, row, block, lane, x);
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -76,7 +127,7 @@ Status Operand::Round() {
                          columns_,
                          {digits_.digits + first * blocks * 64, digits_.scales + first * blocks,
                           digits_.sums + first * blocks * 2, blocks}};
-    const dim3 grid(static_cast<unsigned>(CeilDiv(blocks, kWarps)), static_cast<unsigned>(rows));
+    const dim3 grid(static_cast<unsigned>(CeilDiv(blocks, kRoundedBlocks)), static_cast<unsigned>(rows));
     LaunchEarly(c_, grid, kThreads, 0, RoundKernel, args);
   }
   return c_.Launched("rounding of activations");
@@ -125,7 +176,8 @@ Status Operand::Launch(ProductArgs& args, quant::Type type) {
                                                                : args.out_rows;
   const bool grouped = Groups({args.pairs}, args.out_rows, args.slices);
   // Many rows. Every launch of an operand decides alike where pairs are grouped, once for all.
-  const int act_warps = together > kRowsOfWarp ? 2 : 1;
+  const bool wide = experts ? args.out_rows > kWidePairs * args.slices : together > kRowsOfWarp;
+  const int act_warps = wide ? 2 : 1;
   const int64_t most = int64_t{kRowsOfWarp} * act_warps,
                 groups = CeilDiv(together, most) * (args.out_rows / together);
   int64_t blocks = 0;
@@ -134,7 +186,7 @@ Status Operand::Launch(ProductArgs& args, quant::Type type) {
                             : c_.how.tensor_cores && together >= kManyRows && blocks * groups >= kManyBlocks;
   args.order = nullptr;
   if (grouped) {
-    const int group_rows = many ? kRowsOfWarp : kGroupRows;
+    const int group_rows = many ? kRowsOfWarp * act_warps : kGroupRows;
     if (Status status = GroupPairs(args.ids, args.out_rows, args.slices, group_rows, args); !status.ok())
       return status;
   }

@@ -426,7 +426,7 @@ void LaunchRowsOf(const ProductArgs& p, cudaStream_t stream) {
               kShared, stream, RowsProductKernel<D, kActWarps>, p);
 }
 template <class D>
-void LaunchRows(const ProductArgs& p, int act_warps, cudaStream_t stream) {
+void LaunchMmaRows(const ProductArgs& p, int act_warps, cudaStream_t stream) {
   act_warps == 1 ? LaunchRowsOf<D, 1>(p, stream) : LaunchRowsOf<D, 2>(p, stream);
 }
 

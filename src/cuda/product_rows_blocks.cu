@@ -1,5 +1,5 @@
 // Products of many rows with the formats of 32 weights a block.
-#include "cuda/product_rows.cuh"
+#include "cuda/product_rows_wide.cuh"
 
 namespace glint::cuda {
 

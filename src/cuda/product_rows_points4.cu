@@ -1,6 +1,6 @@
 // Products of many rows with IQ4_XS and the grids of four dimensions.
 #include "cuda/grid_decoders.cuh"
-#include "cuda/product_rows.cuh"
+#include "cuda/product_rows_wide.cuh"
 
 namespace glint::cuda {
 

@@ -1,6 +1,6 @@
 // Products of many rows with the grids of eight dimensions.
 #include "cuda/grid_decoders.cuh"
-#include "cuda/product_rows.cuh"
+#include "cuda/product_rows_wide.cuh"
 
 namespace glint::cuda {
 

@@ -1,5 +1,5 @@
 // Products of many rows with the K-quants and the ternary format that lies like them.
-#include "cuda/product_rows.cuh"
+#include "cuda/product_rows_wide.cuh"
 
 namespace glint::cuda {
 

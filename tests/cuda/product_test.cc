@@ -249,7 +249,7 @@ TEST_P(GpuProduct, ManyRowsHaveTheCpusBits) {
   {
     Bench bench(seed, GetParam(), 256, 37, 48, true);
     bench.UseFastKernels();
-    for (const int64_t n : {9, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 130})
+    for (const int64_t n : {9, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 97, 127, 128, 130, 161})
       ASSERT_NO_FATAL_FAILURE(bench.Check(48 * n, cuda::Pairs::Kind::kHeads, 1, true));
   }
   Bench bench(seed, GetParam(), 1280, 270, 40, true);
@@ -257,6 +257,11 @@ TEST_P(GpuProduct, ManyRowsHaveTheCpusBits) {
   for (const int64_t n : {65, 79, 80, 600})  // few pairs an expert; and many
     ASSERT_NO_FATAL_FAILURE(bench.Check(n, cuda::Pairs::Kind::kExperts, 1, true));
   ASSERT_NO_FATAL_FAILURE(bench.Check(400, cuda::Pairs::Kind::kExperts, 8, true));
+  // More than 80 an expert: groups of up to 128 rows.
+  Bench wide(seed, GetParam(), 1280, 97, 3, true);
+  wide.UseFastKernels();
+  for (const int64_t n : {243, 312, 500})
+    ASSERT_NO_FATAL_FAILURE(wide.Check(n, cuda::Pairs::Kind::kExperts, 1, true));
 }
 
 // Each kind of pairs in the kernel of many rows once, small enough for compute-sanitizer.
