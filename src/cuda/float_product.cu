@@ -1,6 +1,9 @@
 #include "cuda/float_product.h"
 
+#include <type_traits>
+
 #include "cuda/async.cuh"
+#include "cuda/dots.cuh"
 #include "cuda/float_rows.cuh"
 #include "cuda/float_weights.cuh"
 #include "cuda/launch.h"
@@ -42,6 +45,49 @@ __global__ void __launch_bounds__(kThreads) FloatProductKernel(const FloatArgs p
   }
 }
 
+// Many rows with F32 weights, by tiles of 32 weight rows and 32 activation rows (the router of a prompt): the kernel above reads two
+// operands for a multiply-add.
+constexpr int kTileWeights = 32;
+using ManyTiles = DotTiles<kTileWeights>;
+constexpr int kFewestTiles = 64;  // fewer leave multiprocessors idle
+
+__global__ void __launch_bounds__(ManyTiles::kThreads, 2) ManyRowsKernel(const FloatArgs p) {
+  extern __shared__ __align__(16) float tiles_shared[];
+  LetNextLaunchBegin();
+  WaitForLaunchesBefore();
+  const int64_t w0 = int64_t{blockIdx.x} * kTileWeights, x0 = int64_t{blockIdx.y} * ManyTiles::kKeys;
+  const auto* const w = reinterpret_cast<const float*>(p.data);
+  const float scale = p.scales != nullptr ? p.scales[0] : 1.0f;
+  const ManyTiles tiles;
+  tiles.Run(
+      tiles_shared, 2, 1, 1, p.columns,
+      [&](int, int i) { return w + (w0 + i < p.rows ? w0 + i : p.rows - 1) * p.columns; },
+      [&](int, int i) { return p.x + (x0 + i < p.out_rows ? x0 + i : p.out_rows - 1) * p.x_stride; },
+      [&](int, int, const float(&sums)[4]) {
+        const int64_t r = x0 + tiles.key, o = w0 + tiles.first_query;
+        if (r >= p.out_rows) return;
+        for (int i = 0; i < 4; ++i)
+          if (o + i < p.rows) p.y[r * p.y_stride + o + i] = p.scales != nullptr ? sums[i] * scale : sums[i];
+      });
+}
+
+// False: not for this product.
+bool RunManyRows(const FloatArgs& p, cudaStream_t stream) {
+  const int64_t blocks_w = (p.rows + kTileWeights - 1) / kTileWeights,
+                blocks_x = (p.out_rows + ManyTiles::kKeys - 1) / ManyTiles::kKeys;
+  // Copies of 16 bytes where rows are as long as multiples of them.
+  const bool aligned =
+      p.columns % 4 != 0 || (p.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0 &&
+                             reinterpret_cast<uintptr_t>(p.data) % 16 == 0);
+  constexpr int kShared = ManyTiles::SharedBytes(2);
+  if (p.pairs != Pairs::Kind::kSame || p.per_row != 1 || p.columns == 0 || !aligned || blocks_x > 65535 ||
+      blocks_w * blocks_x < kFewestTiles || !AllowShared(ManyRowsKernel, kShared))
+    return false;
+  LaunchEarly(p.overlap, dim3(static_cast<unsigned>(blocks_w), static_cast<unsigned>(blocks_x)),
+              ManyTiles::kThreads, size_t{kShared}, stream, ManyRowsKernel, p);
+  return true;
+}
+
 template <class T>
 __global__ void FloatDecodeKernel(const DecodeArgs p) {
   LetNextLaunchBegin();
@@ -74,6 +120,9 @@ void RunFloats(const FloatArgs& p, cudaStream_t stream) {
   if (IsFewRows(p)) {
     const FewRowsCut cut = CutFewRows(p, sizeof(T));
     return cut.block_x == 1 ? RunFewRows<T, 1>(p, cut, stream) : RunFewRows<T, 2>(p, cut, stream);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (RunManyRows(p, stream)) return;
   }
   const dim3 grid(static_cast<unsigned>((p.rows + kThreads / 16 - 1) / (kThreads / 16)),
                   static_cast<unsigned>(p.out_rows < 65535 ? p.out_rows : 65535));
