@@ -44,12 +44,47 @@ __global__ void __launch_bounds__(kThreads) KdaConvKernel(const KdaConvArgs a) {
   const int count = static_cast<int>(left < a.rows_a_block ? left : a.rows_a_block);
   const int64_t channels = pieces * a.dim, taps = kTaps > 0 ? kTaps : a.taps;
 
+  bool together = false;
+  if (kTaps > 0 && count > 1 && !a.store) {
+    const RowView begin = a.row[first];
+    together = begin.segment == a.row[first + count - 1].segment &&
+               begin.position - a.segment[begin.segment].position >= kTaps - 1;
+  }
   for (int64_t j = thread; j < a.dim; j += kThreads) {
     const int64_t channel = piece * a.dim + j;
     const float* const w = (part == 0   ? a.w_q
                             : part == 1 ? a.w_k
                                         : a.w_v) +
                            (channel - part * a.heads * a.dim) * taps;
+    const auto put = [&](int i, float sum) {
+      const float out = Silu(sum);
+      if (part == 2) {
+        a.qkv[(first + i) * channels + channel] = out;
+      } else {
+        value[i * a.dim + j] = out;
+      }
+    };
+    if constexpr (kTaps > 0) {
+      // Rows of one sequence whose past is in this pass: each is read once, and all are asked for before any is used.
+      if (together) {
+        const float* const pass = a.u + first * channels + channel;
+        float in[kTaps - 1 + kRows], weight[kTaps];
+#pragma unroll
+        for (int i = 0; i < kTaps - 1 + kRows; ++i)
+          in[i] = i < kTaps - 1 + count ? pass[(i - (kTaps - 1)) * channels] : 0.0f;
+#pragma unroll
+        for (int tap = 0; tap < kTaps; ++tap) weight[tap] = w[tap];
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          if (i >= count) break;
+          float sum = 0;
+#pragma unroll
+          for (int tap = 0; tap < kTaps; ++tap) sum = fmaf(weight[tap], in[i + tap], sum);
+          put(i, sum);
+        }
+        continue;
+      }
+    }
     for (int i = 0; i < count; ++i) {
       const int64_t r = first + i;
       const RowView view = a.row[r];
@@ -82,12 +117,7 @@ __global__ void __launch_bounds__(kThreads) KdaConvKernel(const KdaConvArgs a) {
           if (view.position >= back) sum = fmaf(w[tap], past(back), sum);
         }
       }
-      const float out = Silu(sum);
-      if (part == 2) {
-        a.qkv[r * channels + channel] = out;
-      } else {
-        value[i * a.dim + j] = out;
-      }
+      put(i, sum);
       if (a.store) kept[slot * channels] = pass[0];
     }
   }
