@@ -9,8 +9,10 @@
 namespace glint::cuda {
 
 inline constexpr int64_t kGroupBytes = int64_t{64} << 20;
-inline constexpr int64_t kAttendBytes =
-    int64_t{192} << 20;  // 256 rows of the released shape: four times the blocks of an H200
+// 512 rows of the released shape and some: whole lists of 512 rows are four turns of an H200's multiprocessors but for 16, where 299 were
+// three turns for the work of 2.3.
+inline constexpr int64_t kAttendBytes = int64_t{352} << 20;
+inline constexpr int64_t kAttendRows = 256;       // rows come in multiples of these where there are more
 inline constexpr int64_t kMostGroupRows = 65535;  // what the third dimension of a grid may be
 inline constexpr int64_t kAttendPart = 128;       // entries of a list whose sums run on their own
 inline constexpr int64_t kAttendTile = 32;        // entries that are scored together
@@ -40,7 +42,8 @@ inline int64_t AttendBytesPerRow(const model::HParams& hp) {
          (hp.heads * hp.kv_lora_rank + AttendLanes(hp) * (hp.max_selected() + AttendTiles(hp)));
 }
 inline int64_t AttendRows(const model::HParams& hp, int64_t rows) {
-  return GroupRows(rows, AttendBytesPerRow(hp), kAttendBytes);
+  const int64_t most = GroupRows(rows, AttendBytesPerRow(hp), kAttendBytes);
+  return most > kAttendRows ? most / kAttendRows * kAttendRows : most;
 }
 // And for each part of the lists of the first few rows its mix and its sum of weights.
 inline int64_t AttendSplitBytes(const model::HParams& hp, int64_t rows) {
