@@ -30,7 +30,7 @@ class Scratch {
 
  private:
   std::array<std::vector<float>, kAreas> areas_;
-  std::array<Activations, 4> prepared_;
+  std::array<Activations, 6> prepared_;
   std::vector<uint64_t> keys_;
   bool poison_ = false;
 };
@@ -88,6 +88,14 @@ struct StepContext {
     return (items + unit - 1) / unit * unit;
   }
 
+  // What n such items are cut by: as finely as `unit` where every thread gets enough of them, so that parts are equal.
+  int64_t Share(int64_t n, int64_t work, int64_t unit) const {
+    const int64_t least = Grain(work, unit), threads = how.pool == nullptr ? 1 : how.pool->threads();
+    return n / threads >= least ? unit : least;
+  }
+
+  // The way of computing of products of so many multiply-adds: in this thread where they are not worth handing out.
+  How Sharing(int64_t work) const { return work < worth_sharing ? Alone() : how; }
   // The same way of computing within one thread.
   How Alone() const { return {how.kernels, nullptr, how.batched, how.one_digit}; }
 };
@@ -106,6 +114,8 @@ class Operand {
         scratch_(scratch),
         first_(first) {}
   const Activations& For(const model::Matrix& w);
+  // What a product of slice 0 with these rows takes.
+  ProductOf By(const model::Matrix& w, float* y, int64_t y_stride) { return {&w, &For(w), y, y_stride}; }
   // y[r][o] = W[slice][o] . x[r]
   void Times(const model::Matrix& w, int64_t slice, float* y, int64_t y_stride) {
     How how = how_;

@@ -41,7 +41,8 @@ void KdaConv(const StepContext& c) {
 
     // One piece of work is a head of q, k or v, over all rows.
     c.Parallel(
-        3 * c.hp.kda_heads, c.Grain(16 * dim * segment.rows, 1), [&](int64_t begin, int64_t end, Scratch&) {
+        3 * c.hp.kda_heads, c.Share(3 * c.hp.kda_heads, 64 * dim * segment.rows, 1),
+        [&](int64_t begin, int64_t end, Scratch&) {
           // Rows outside: what a row holds for these pieces lies together.
           std::vector<const float*> in(static_cast<size_t>(taps));
           for (int64_t row = 0; row < segment.rows; ++row) {

@@ -22,6 +22,8 @@ int Digit(DigitOrder order, const int16_t* block, int64_t i);
 struct RowsArgs {
   quant::Type type;
   const std::byte* weights;  // weight row 0 of the slice; any alignment
+  const std::byte*
+      next;  // what this thread reads after row end - 1, to be asked for early; null: what lies behind it
   size_t row_bytes;
   int64_t columns;  // a multiple of the format's block
   int64_t begin, end;

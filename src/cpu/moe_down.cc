@@ -10,10 +10,10 @@ void MoeDown(const StepContext& c) {
   Operand x(c, c.how, c.Floats(plan::Slot::kMoeHidden), c.hp.expert_ffn, pairs, c.scratch);
   const Activations& all = x.For(w);
   ForOutputs(c, GroupByExpert(c), d, c.hp.expert_ffn,
-             [&](const ExpertGroup& group, int64_t begin, int64_t end, Scratch&) {
+             [&](const ExpertGroup& group, int64_t begin, int64_t end, int64_t after, Scratch&) {
                ProductPart(*c.how.kernels, w, group.expert, begin, end, all, 0,
                            static_cast<int64_t>(group.pairs.size()), out, d,
-                           {group.pairs.data(), group.pairs.data()});
+                           {group.pairs.data(), group.pairs.data()}, after < 0 ? nullptr : w.Row(after, 0));
              });
 }
 

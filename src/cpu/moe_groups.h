@@ -19,17 +19,20 @@ struct ExpertGroup {
 // each pair.
 std::vector<ExpertGroup> GroupByExpert(const StepContext& c);
 
-// fn(group, begin, end, scratch) over outputs [0, outputs) of each group, cut anywhere. Each output is a sum over `columns`.
+// fn(group, begin, end, after, scratch) over outputs [0, outputs) of each group, cut anywhere. Each output is a sum over `columns`.
+// after: the expert whose outputs from 0 on come next in this thread; negative: those of this one from `end` on, or nothing.
 template <class F>
 void ForOutputs(const StepContext& c, const std::vector<ExpertGroup>& groups, int64_t outputs,
                 int64_t columns, F&& fn) {
   // 32 outputs are 128 bytes of a row: threads seldom share a cache line.
-  c.Parallel(static_cast<int64_t>(groups.size()) * outputs, c.Grain(columns, 32),
+  const auto all = static_cast<int64_t>(groups.size());
+  c.Parallel(all * outputs, c.Share(all * outputs, columns, 32),
              [&](int64_t begin, int64_t end, Scratch& scratch) {
                while (begin < end) {
                  const int64_t group = begin / outputs, first = begin % outputs;
                  const int64_t last = std::min(outputs, first + end - begin);
-                 fn(groups[group], first, last, scratch);
+                 const int64_t after = last == outputs && group + 1 < all ? groups[group + 1].expert : -1;
+                 fn(groups[group], first, last, after, scratch);
                  begin += last - first;
                }
              });

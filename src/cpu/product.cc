@@ -18,6 +18,20 @@ void Run(const How& how, size_t n, size_t grain, const std::function<void(size_t
   how.pool ? how.pool->ParallelFor(n, grain, fn) : fn(0, n, 0);
 }
 
+size_t RowGrain(const model::Matrix& w) {
+  const quant::Format* const format = quant::Find(w.type);
+  return format && format->integer() ? kRowGrain : kFloatRowGrain;
+}
+
+// Outputs [begin, end) for all rows: together, or one by one.
+void Range(const How& how, const ProductOf& p, int64_t slice, int64_t begin, int64_t end,
+           const std::byte* next) {
+  const int64_t count = how.batched ? p.x->rows : 1;
+  const int64_t lost = Mutated(Mutation::kBatchWithoutLastRow) && count > 1 ? 1 : 0;
+  for (int64_t first = 0; first < p.x->rows; first += count)
+    ProductPart(*how.kernels, *p.w, slice, begin, end, *p.x, first, count - lost, p.y, p.y_stride, {}, next);
+}
+
 }  // namespace
 
 void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_stride, int64_t rows,
@@ -46,10 +60,11 @@ void Prepare(const How& how, const model::Matrix& w, const float* x, int64_t x_s
 
 void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
                  const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride,
-                 const RowLists& lists) {
+                 const RowLists& lists, const std::byte* next) {
   RowsArgs args{};
   args.type = w.type;
   args.weights = w.Row(slice, 0);
+  args.next = next;
   args.row_bytes = w.row_bytes;
   args.columns = w.columns;
   args.begin = begin;
@@ -79,16 +94,30 @@ void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, 
 void Product(const How& how, const model::Matrix& w, int64_t slice, const Activations& x, float* y,
              int64_t y_stride) {
   if (x.rows == 0) return;
-  const quant::Format* const format = quant::Find(w.type);
   How run = how;
   if (w.rows * w.columns * x.rows < kWorthThreads) run.pool = nullptr;
-  const size_t grain = format && format->integer() ? kRowGrain : kFloatRowGrain;
-  const int64_t count = how.batched ? x.rows : 1;
-  const int64_t lost = Mutated(Mutation::kBatchWithoutLastRow) && count > 1 ? 1 : 0;
-  Run(run, static_cast<size_t>(w.rows), grain, [&](size_t begin, size_t end, int) {
-    for (int64_t first = 0; first < x.rows; first += count) {
-      ProductPart(*how.kernels, w, slice, static_cast<int64_t>(begin), static_cast<int64_t>(end), x, first,
-                  count - lost, y, y_stride);
+  Run(run, static_cast<size_t>(w.rows), RowGrain(w), [&](size_t begin, size_t end, int) {
+    Range(how, {&w, &x, y, y_stride}, slice, static_cast<int64_t>(begin), static_cast<int64_t>(end), nullptr);
+  });
+}
+
+void ProductRange(const How& how, const ProductOf& product, int64_t begin, int64_t end,
+                  const std::byte* next) {
+  Range(how, product, 0, begin, end, next);
+}
+
+void Products(const How& how, std::span<const ProductOf> products) {
+  const model::Matrix& shape = *products[0].w;
+  if (products[0].x->rows == 0 || shape.rows == 0) return;
+  const auto all = static_cast<int64_t>(products.size()) * shape.rows;
+  Run(how, static_cast<size_t>(all), RowGrain(shape), [&](size_t begin, size_t end, int) {
+    for (auto o = static_cast<int64_t>(begin), last = static_cast<int64_t>(end); o < last;) {
+      const int64_t i = o / shape.rows, first = o % shape.rows;
+      const int64_t to = std::min(shape.rows, first + last - o);
+      const bool more = i + 1 < static_cast<int64_t>(products.size());
+      Range(how, products[i], 0, first, to,
+            to == shape.rows && more ? products[i + 1].w->Row(0, 0) : nullptr);
+      o += to - first;
     }
   });
 }

@@ -49,9 +49,24 @@ struct RowLists {
 
 // Outputs [begin, end) of W[slice] for activation rows [first, first + count), in this thread:
 // y[r * y_stride + o] = W[slice][o] . x[r], r and o counted from row 0 of x and W; times the slice's scale if W has scales.
+// next: the weights that this thread will read after these, where it isn't those that lie behind them (null). A hint.
 void ProductPart(const Kernels& kernels, const model::Matrix& w, int64_t slice, int64_t begin, int64_t end,
                  const Activations& x, int64_t first, int64_t count, float* y, int64_t y_stride,
-                 const RowLists& lists = {});
+                 const RowLists& lists = {}, const std::byte* next = nullptr);
+
+// One of several products that are worked on in one loop.
+struct ProductOf {
+  const model::Matrix* w;
+  const Activations* x;
+  float* y;
+  int64_t y_stride;
+};
+// Outputs [begin, end) of slice 0 for all rows, in this thread, as `how` says: rows together or one by one.
+void ProductRange(const How& how, const ProductOf& product, int64_t begin, int64_t end,
+                  const std::byte* next = nullptr);
+// Slice 0 of each, in one loop over the outputs of all: nobody waits for others between two matrices. Matrices of one shape, so that
+// threads get equal parts; the same number of rows of x.
+void Products(const How& how, std::span<const ProductOf> products);
 
 // y[r][o] = W[slice][o] . x[r] for all rows; y_stride floats between rows of y. w's format must be runnable and its columns whole
 // blocks: both are checked where a model is loaded.

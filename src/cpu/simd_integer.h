@@ -241,8 +241,9 @@ void FewRowsTile(const RowsArgs& a, int64_t o, int64_t first) {
   const int64_t valid = a.end - o;
   const auto rows = RowsOf<V>(a, o, valid);
   typename V::F total[R];
-  const auto next = static_cast<uintptr_t>(o + V::kLanes);
-  UseAtOnce<V, Format, R> use{a, 0, first, {reinterpret_cast<uintptr_t>(a.weights) + next * a.row_bytes}, {}};
+  auto next = reinterpret_cast<uintptr_t>(a.weights) + static_cast<size_t>(o + V::kLanes) * a.row_bytes;
+  if (valid <= V::kLanes && a.next != nullptr) next = reinterpret_cast<uintptr_t>(a.next);
+  UseAtOnce<V, Format, R> use{a, 0, first, {next}, {}};
   for (int r = 0; r < R; ++r) use.sum[r] = total[r] = V::Set1(0.0f);
   ForChunks(
       a, static_cast<size_t>(kChunk / Format::kBlockColumns * Format::kBlockBytes),

@@ -409,6 +409,41 @@ TEST_P(Table, ThreadsAndBatchingDoNotChangeABit) {
 std::string TableName(const testing::TestParamInfo<Table::ParamType>& info) {
   return std::string(std::get<0>(info.param)->name) + "_" + std::string(quant::Name(std::get<1>(info.param)));
 }
+// Several matrices in one loop, cut within and between them, against each by itself.
+TEST_P(Table, ProductsInOneLoopAreThoseOfEach) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 rng(seed);
+  const int64_t columns = 512, rows = 3;
+  const auto x = RandomRows(rng, static_cast<size_t>(rows * columns), 8, false);
+  for (const int64_t outs : {1, 15, 16, 17, 77}) {
+    std::vector<Weight> weights;
+    for (int i = 0; i < 3; ++i) weights.push_back(RandomWeight(rng, type(), columns, outs, 1, false));
+    const int64_t stride = 3 * outs;
+    std::vector<float> want(static_cast<size_t>(rows * stride), kNaN);
+    for (int i = 0; i < 3; ++i) {
+      Product({&table(), nullptr, true}, weights[static_cast<size_t>(i)].matrix, 0, x.data(), columns, rows,
+              want.data() + i * outs, stride);
+    }
+    for (const int threads : {1, 2, 5}) {
+      ThreadPool pool(threads);
+      for (const bool batched : {true, false}) {
+        const How how{&table(), &pool, batched};
+        Activations prepared;
+        Prepare(how, weights[0].matrix, x.data(), columns, rows, prepared);
+        std::vector<float> got(want.size(), kNaN);
+        std::vector<ProductOf> products;
+        for (int i = 0; i < 3; ++i)
+          products.push_back(
+              {&weights[static_cast<size_t>(i)].matrix, &prepared, got.data() + i * outs, stride});
+        Products(how, products);
+        ASSERT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
+            << outs << " " << threads << " " << batched;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Table, testing::Combine(testing::ValuesIn(Tables()), testing::ValuesIn(kTypes)),
                          TableName);
 
