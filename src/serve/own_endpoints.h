@@ -19,7 +19,6 @@ struct OwnEndpoints {
   const Log* log = nullptr;  // may be null
   std::optional<NamedSessions> sessions = {};  // none: /sessions says how to get them
 };
-};
 
 // All pointers outlive `endpoints`.
 void AddOwnEndpoints(OwnEndpoints own, Endpoints& endpoints);

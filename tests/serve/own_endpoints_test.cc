@@ -32,7 +32,6 @@ struct Fixture {
   std::unique_ptr<Log> log;
   RequestMetrics metrics;
   std::unique_ptr<Watch> watch;
-  std::vector<std::vector<int32_t>> kept;
   std::unique_ptr<Endpoints> endpoints;
   std::shared_ptr<Service> service;
   std::unique_ptr<HttpServer> server;
@@ -45,14 +44,12 @@ struct Fixture {
     ServiceOptions options;
     options.scheduler.context = 400;
     options.observer = watch.get();
+    options.cache = PrefixCacheOptions{.least_tokens = 1};
     service = *Service::Create(Stories(), std::move(options));
     server = *HttpServer::Create({});
     OwnEndpoints own;
     own.version = "1", own.requests = &metrics, own.log = log.get();
     own.http = [this] { return server->Counters(); };
-    own.keep = [this](const Session& session) {
-      kept.emplace_back(session.tokens().begin(), session.tokens().end());
-    };
     if (with_sessions) own.sessions = *NamedSessions::Open(folder.Path("sessions"));
     AddOwnEndpoints(std::move(own), *endpoints);
     endpoints->SetService(service);
@@ -236,8 +233,12 @@ TEST(OwnEndpoints, SessionsAreKeptForkedAndRestored) {
   EXPECT_EQ(a, b);
 
   f.Json200("POST", "/sessions/tale.1/restore");
-  ASSERT_EQ(f.kept.size(), 1u);
-  EXPECT_EQ(f.kept[0], ids);
+  // From the last whole block of the grid a request goes on.
+  const CacheFound found = f.service->cache()->Find(ids);
+  EXPECT_EQ(found.why, CacheMiss::kHit);
+  EXPECT_GT(found.tokens, 0u);
+  const std::string page = f.Ask("GET", "/metrics").body;
+  EXPECT_NE(page.find("glint_cache_keeps_total{result=\"kept\"} 1\n"), std::string::npos) << page;
   // A chat's conversation, in the place of the one before.
   const Json chat = f.Json200("PUT", "/sessions/part", R"({"messages":[{"role":"user","content":"hello"}]})");
   EXPECT_EQ(*chat.Get<uint64_t>("tokens"),
