@@ -24,7 +24,7 @@ Result<uint64_t> BytesOf(const char* name, const std::optional<std::string>& tex
 
 void CacheChoice::Declare(Options& options) {
   options.Group("Kept beginnings of prompts");
-  options.Value("--cache-ram", "SIZE", &ram_,
+  options.Value("--cache-ram", "SIZE|0", &ram_,
                 "Memory for beginnings of prompts, from which later ones go on; without it 8GB, or a quarter "
                 "of what the "
                 "machine has free. 0: none are kept");
@@ -33,7 +33,7 @@ void CacheChoice::Declare(Options& options) {
                 "what was said, for "
                 "its owner's eyes");
   options.Value("--cache-disk", "SIZE", &disk_, "Disk space for them; without it 64GB");
-  options.Value("--cache-write", "SIZE", &write_rate_,
+  options.Value("--cache-write", "SIZE|0", &write_rate_,
                 "What may be written to the disk in an hour, after a first burst of as much; without it 8GB. "
                 "0: no limit");
   options.Value(

@@ -318,6 +318,7 @@ Work DeclareServe(Options& options) {
     if (o->log_file == "" || o->session_dir == "")
       return {Code::kBadInput, "--log-file and --session-dir need a name"};
     if (o->host == "") return {Code::kBadInput, "--host: the name is empty"};
+    if (o->data == "") return {Code::kBadInput, "--data-dir: the name is empty"};
     if (o->cors == "") return {Code::kBadInput, "--cors-origin: the origin is empty"};
     return {};
   });

@@ -411,11 +411,14 @@ def messages_errors():
 
 @case
 def count_tokens():
+    def read(answer):  # input_tokens are those beside the cached ones
+        return answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
+
     counted = claude().messages.count_tokens(model=MODEL, messages=USER).input_tokens
-    assert counted == message().usage.input_tokens
+    assert counted == read(message())
     more = claude(THINKING).messages.count_tokens(model=MODEL, messages=USER, tools=CLAUDE_TOOLS).input_tokens
     assert more > claude(THINKING).messages.count_tokens(model=MODEL, messages=USER).input_tokens
-    assert more == message(THINKING, tools=CLAUDE_TOOLS, max_tokens=1).usage.input_tokens
+    assert more == read(message(THINKING, tools=CLAUDE_TOOLS, max_tokens=1))
 
 
 # ---- responses
