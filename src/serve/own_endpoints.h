@@ -16,7 +16,7 @@ struct OwnEndpoints {
   std::string version;
   const RequestMetrics* requests = nullptr;
   std::function<HttpCounters()> http = {};
-  const Log* log = nullptr;  // may be null
+  const Log* log = nullptr;                    // may be null
   std::optional<NamedSessions> sessions = {};  // none: /sessions says how to get them
 };
 
