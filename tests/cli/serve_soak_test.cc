@@ -95,7 +95,7 @@ class Trouble {
 TEST(ServeSoak, AnswersStayRightInBadCompany) {
   if (!testing::HaveStories()) GTEST_SKIP() << "no embedded model";
   const char* asked = std::getenv("GLINT_SOAK_SECONDS");
-  const double seconds = asked != nullptr ? std::atof(asked) : 20;
+  const double seconds = asked != nullptr ? std::atof(asked) : test::kAnySanitizer ? 10 : 20;
   const bool bounds = asked != nullptr && !test::kAnySanitizer;
   // Half of the machine is the clients'.
   testing::Server server(

@@ -252,7 +252,7 @@ class Case {
 TEST(Batch, HasTheBitsOfSoloRuns) {
   const std::string one = test::FromEnvironment("GLINT_SEED");
   const uint64_t first = one.empty() ? uint64_t{std::random_device{}()} << 20 : std::stoull(one);
-  const int cases = !one.empty() ? 1 : test::kThreadSanitizer ? 8 : 60;
+  const int cases = !one.empty() ? 1 : test::kThreadSanitizer ? 8 : test::kAnySanitizer ? 16 : 60;
   std::printf("%d cases, seeds from %llu\n", cases, static_cast<unsigned long long>(first));
   for (int i = 0; i < cases; ++i) {
     SCOPED_TRACE("GLINT_SEED=" + std::to_string(first + static_cast<uint64_t>(i)) + " replays it");
