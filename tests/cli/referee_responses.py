@@ -27,7 +27,7 @@ GREEDY = {"model": "stories", "temperature": 0}
 class Server:
     def __init__(self, *options, data=DATA):
         self.errors = open(FOLDER / "errors", "w+")
-        self.process = subprocess.Popen([PROGRAM, "serve", "--port", "0", "--threads", "1", "--data-dir", str(data), *options],
+        self.process = subprocess.Popen([PROGRAM, "serve", "--port", "0", "--threads", "1", "--log-level", "warning", "--data-dir", str(data), *options],
                                         stdout=subprocess.PIPE, stderr=self.errors, text=True)
         atexit.register(self.process.kill)  # whatever fails here
         line = self.process.stdout.readline()
