@@ -75,6 +75,8 @@ namespace internal {
     const size_t equals = entry.find('=');
     setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
   }
+  // A shell starts what goes to the background with these ignored, and glint leaves an ignored signal so.
+  for (const int number : {SIGINT, SIGQUIT}) signal(number, SIG_DFL);
   if (std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end()) KeepToOneCore();
   std::vector<char*> argv{const_cast<char*>(GLINT_PROGRAM)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
