@@ -141,6 +141,7 @@ struct PrefixCache::Impl {
   // The disk.
   Status OpenDirectory();
   void TakeOver(std::vector<CacheDirectory::Found> found);
+  void KeepToDiskBudget();
   void Blame(Entry& entry, const std::string& path, const Status& status);
   struct Write {
     std::shared_ptr<Entry> entry;
@@ -323,13 +324,18 @@ void PrefixCache::Impl::TakeOver(std::vector<CacheDirectory::Found> found) {
     entry->file = std::move(one.file);
     entry->used = ++tick;
   }
-  // A budget may have been cut since.
+  KeepToDiskBudget();  // which may have been cut since
+}
+
+// Drops files from the disk until the rest is within the budget.
+void PrefixCache::Impl::KeepToDiskBudget() {
   while (directory->bytes() > options.disk_bytes) {
-    Entry* const victim =
-        Victim([](const Entry& e) { return e.file.has_value(); }, [](const Entry&) { return true; });
+    Entry* const victim = Victim([](const Entry& e) { return e.file.has_value(); },
+                                 [](const Entry& e) { return e.loading == 0; });
     if (victim == nullptr) return;
     ++counted.evicted_disk;
     DropFile(*victim);
+    victim->no_write = true;
     RemoveIfNothing(*victim, CacheMiss::kEvicted);
   }
 }
@@ -496,6 +502,7 @@ void PrefixCache::Impl::Do(Write write, std::unique_lock<std::mutex>& lock) {
     if (status.code() == Code::kNotFound) (void)directory->Remake();
   }
   RemoveIfNothing(entry, CacheMiss::kEvicted);
+  KeepToDiskBudget();  // room was made for what the files hold, and they have headers too
 }
 
 void PrefixCache::Impl::Run() {

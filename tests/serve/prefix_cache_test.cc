@@ -694,6 +694,27 @@ TEST(PrefixCache, TwoServersDoNotMeet) {
   EXPECT_EQ(Serve(*second, Join(history, {1}), {}, false).reused, 288u);  // the other's
 }
 
+// A file is more than the state and the caches in it: where all but a few bytes would fit, the budget holds too.
+TEST(PrefixCache, TheDiskBudgetHoldsToTheByte) {
+  TempDir dir;
+  uint64_t all = 0;
+  for (uint64_t short_of = 0; short_of <= 4096; short_of = short_of == 0 ? 1 : 4 * short_of) {
+    const uint64_t budget = short_of == 0 ? uint64_t{1} << 30 : all - short_of;
+    SCOPED_TRACE(budget);
+    auto cache = Make({.directory = dir.Path(std::to_string(short_of)),
+                       .disk_bytes = budget,
+                       .write_bytes_per_hour = 0,
+                       .least_tokens = 16});
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      Serve(*cache, Random(100, seed));
+      Flush(*cache);
+      EXPECT_LE(cache->stats().disk_bytes, budget);
+    }
+    EXPECT_GT(cache->stats().disk_bytes, 0u);
+    if (short_of == 0) all = cache->stats().disk_bytes;
+  }
+}
+
 // Many threads ask and keep at once.
 TEST(PrefixCache, ThreadsDoNotDisturbEachOther) {
   const uint64_t seed = Seed();
