@@ -61,8 +61,8 @@ class State : public testing::TestWithParam<int64_t> {
 INSTANTIATE_TEST_SUITE_P(Pools, State, testing::Values(1, 3, 4, 8, 20),
                          [](const auto& p) { return "Pool" + std::to_string(p.param); });
 
-// Rejected rows at every position of the block and of the pool, among them all rows of the last batch (bugs B04, B05, B14 of
-// other engines).
+// Rejected rows at every position of the block and of the pool, among them all rows of the last batch:
+// where other engines kept some of what was rejected.
 TEST_P(State, TruncatedItContinuesAsAFreshRun) {
   SCOPED_TRACE(seed_);
   const auto block = static_cast<size_t>(model_.hp.block);

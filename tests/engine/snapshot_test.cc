@@ -156,7 +156,7 @@ TEST(Snapshot, RandomChainsHaveTheBitsOfAColdRun) {
   }
 }
 
-// B61: a checkpoint is the recurrent state and a list of pieces; the caches of what two share are there once.
+// A checkpoint is the recurrent state and a list of pieces; the caches of what two share are there once.
 TEST(Snapshot, PrefixesAreHeldOnce) {
   const auto ids = Ids(400, 5);
   const auto gauge = std::make_shared<std::atomic<uint64_t>>(0);
@@ -191,7 +191,7 @@ TEST(Snapshot, PrefixesAreHeldOnce) {
   EXPECT_EQ(*gauge, 0u);
 }
 
-// B49: the MTP block's caches go along.
+// The MTP block's caches go along.
 TEST(Snapshot, KeepsTheMtpBlock) {
   const uint64_t seed = Seed();
   SCOPED_TRACE("GLINT_SEED=" + std::to_string(seed));
@@ -243,7 +243,7 @@ TEST(Snapshot, KeepsTheMtpBlock) {
   }
 }
 
-// B62.
+// What one request spoils must not reach the next.
 TEST(Snapshot, AStateThatIsNotFiniteIsRefused) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     auto session = Make(100);

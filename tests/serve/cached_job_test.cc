@@ -110,7 +110,7 @@ TEST(CachedJob, KeepsOnTheWayAndAtTheEnd) {
             RunJob(*scheduler, nullptr, {.prompt = next, .max_tokens = 10, .sampling = sampling}).ids);
 }
 
-// B52: an answer that is broken off after some tokens, or a prompt on its way, costs at most an interval to ask for again.
+// An answer that is broken off after some tokens, or a prompt on its way, costs at most an interval to ask for again.
 TEST(CachedJob, ARetryAfterAnAbortIsWarm) {
   const SamplerOptions sampling{.temperature = 0};
   const Ids prompt = Random(900, 5);
@@ -168,7 +168,7 @@ TEST(CachedJob, WhatOpenSaysIsHeld) {
   EXPECT_EQ(asked, 102);
 }
 
-// B62: a job that a state makes fail takes the state with it, and the next is served from the beginning.
+// A job that a state makes fail takes the state with it, and the next is served from the beginning.
 TEST(CachedJob, ABadStateDoesNotOutliveItsRequest) {
   auto scheduler = MakeScheduler({.context = 500});
   auto cache = MakeCache({});

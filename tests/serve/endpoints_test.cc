@@ -31,10 +31,11 @@ std::string Field(const FakeReply& reply, const std::string& path) {
   return text.ok() ? *text : "";
 }
 
-std::shared_ptr<Service> Stories() {
+std::shared_ptr<Service> Stories(ServiceObserver* observer = nullptr) {
   static const Model model =
       test::MustOpen(GLINT_SOURCE_DIR "/models/stories/stories.gguf", {.device = "cpu", .threads = 2});
-  auto service = Service::Create(model, {.scheduler = {.context = 256}, .aliases = {"fable"}});
+  auto service =
+      Service::Create(model, {.scheduler = {.context = 256}, .aliases = {"fable"}, .observer = observer});
   EXPECT_TRUE(service.ok());
   return *std::move(service);
 }
@@ -62,6 +63,33 @@ TEST(Endpoints, WhileTheModelLoadsHealthSaysHowFarAndOthersWait) {
   EXPECT_EQ(reply->status(), 503);
   EXPECT_EQ(Field(*reply, "status"), "ending");
   EXPECT_NE(Ask(endpoints, "GET", "/v1/models")->text().find("ending"), std::string::npos);
+}
+
+// A pass that takes its time holds up answers, and not those who ask whether the server lives.
+TEST(Endpoints, HealthAnswersWhileAPassGoesOn) {
+  struct Standing final : ServiceObserver {
+    std::promise<void> stands, go_on;
+    void Began(const RequestInfo&) override {}
+    void Refused(const RequestInfo&, const ApiError&) override {}
+    void FirstToken(const RequestInfo&, size_t, double) override {  // in the thread that runs passes
+      stands.set_value();
+      go_on.get_future().wait();
+    }
+    void NextToken(const RequestInfo&, size_t, double) override {}
+    void ChoiceEnded(const RequestInfo&, size_t, const Outcome&) override {}
+    void Ended(const RequestInfo&, const std::vector<Outcome>&, const ApiError*) override {}
+  } standing;
+  const std::shared_ptr<Service> service = Stories(&standing);
+  Endpoints endpoints;
+  endpoints.SetService(service);
+  const auto answer =
+      Ask(endpoints, "POST", "/v1/completions", R"({"model":"fable","prompt":"Once","max_tokens":2})");
+  standing.stands.get_future().wait();
+  EXPECT_EQ(Ask(endpoints, "GET", "/health")->status(), 200);
+  EXPECT_EQ(Ask(endpoints, "GET", "/v1/models")->status(), 200);
+  standing.go_on.set_value();
+  EXPECT_TRUE(answer->Wait());
+  EXPECT_EQ(answer->status(), 200);
 }
 
 TEST(Endpoints, PathsAndMethodsAreMatchedExactly) {

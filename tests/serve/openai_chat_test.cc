@@ -223,6 +223,7 @@ TEST(OpenAiChat, RefusesAsTheApiDoes) {
            "'1000' is no token id; they are 0 to 999"},
           {Body(R"("logit_bias":{"a":1})"), "logit_bias", "invalid_value", "no token id"},
           {Body(R"("logit_bias":{"-1":1})"), "logit_bias", "invalid_value", "no token id"},
+          {Body(R"("logit_bias":{"2147483648":1})"), "logit_bias", "invalid_value", "no token id"},
           {Body(R"("logit_bias":{"1":101})"), "logit_bias.1", "decimal_above_max_value", ""},
           {Body(R"("logit_bias":[])"), "logit_bias", "invalid_type", ""},
           {Body(R"("stream":"yes")"), "stream", "invalid_type", ""},
@@ -242,6 +243,9 @@ TEST(OpenAiChat, RefusesAsTheApiDoes) {
            "response_format.json_schema.name", "invalid_value", "does not match"},
           {Body(R"("response_format":{"type":"json_schema","json_schema":{"name":"s","schema":true}})"),
            "response_format.json_schema.schema", "invalid_type", ""},
+          // What other servers call a form: one that is not known is not passed over.
+          {Body(R"("guided_json":{"type":"object"})"), "guided_json", "unknown_parameter", ""},
+          {Body(R"("grammar":"root ::= [0-9]")"), "grammar", "unknown_parameter", ""},
           {Body(R"("tools":[])"), "tools", "empty_array", ""},
           {Body(R"("tools":[{"type":"web_search"}])"), "tools[0].type", "invalid_value", ""},
           {Body(R"("tools":[{"type":"function","function":{"name":"a.b"}}])"), "tools[0].function.name",

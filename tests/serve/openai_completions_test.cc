@@ -59,6 +59,8 @@ TEST(OpenAiCompletion, RefusesAsTheApiDoes) {
           {Body(R"("n":2,"best_of":1)"), "best_of", "", "greater than or equal to 'n'"},
           {Body(R"("messages":[])"), "messages", "unknown_parameter", ""},
           {Body(R"("tools":[])"), "tools", "unknown_parameter", ""},
+          {Body(R"("response_format":{"type":"json_object"})"), "response_format", "unknown_parameter", ""},
+          {Body(R"("grammar":"root ::= [0-9]")"), "grammar", "unknown_parameter", ""},
       });
 }
 
@@ -116,6 +118,11 @@ TEST(OpenAiCompletion, Logprobs) {
                  parts->Finish(0, TestOutcome()), parts->End()});
   EXPECT_NE(all.find(R"("top_logprobs":[{"bytes:\\xe3":-0.75,"bytes:\\xe2":-0.5}])"), std::string::npos)
       << all;
+}
+
+TEST(OpenAiCompletion, KeepAlive) {
+  EXPECT_EQ(Writer(R"("stream":true)")->KeepAlive({3, 9}), ": prefill 3/9\n\n");
+  EXPECT_EQ(Writer("")->KeepAlive({3, 9}), "");
 }
 
 TEST(OpenAiCompletion, TwoPromptsWithTwoAnswers) {

@@ -247,6 +247,36 @@ TEST(OwnEndpoints, SessionsAreKeptForkedAndRestored) {
   EXPECT_EQ(f.Json200("GET", "/sessions").Find("data")->items().size(), 2u);
 }
 
+// Another server, later, has the file: what it restores is gone on from, and not only said to be there.
+TEST(OwnEndpoints, RestoredSessionsAreGoneOnFrom) {
+  Fixture before;
+  std::string text = "Once upon a time there was a fox";
+  for (int i = 0; i < 20; ++i) text += " and a hen who lived in a house";
+  const uint64_t tokens =
+      *before.Json200("PUT", "/sessions/tale", "{\"prompt\":" + Quote(text) + "}").Get<uint64_t>("tokens");
+  Fixture after, cold;
+  std::filesystem::copy(before.folder.Path("sessions/tale.session"),
+                        after.folder.Path("sessions/tale.session"));
+  after.Json200("POST", "/sessions/tale/restore");
+  const auto body = [](const std::string& prompt) {
+    return R"({"model":"stories","temperature":0,"max_tokens":6,"prompt":)" + Quote(prompt) + "}";
+  };
+  const auto said = [](const Json& answer) {
+    return *answer.Find("choices")->items()[0].Get<std::string>("text");
+  };
+  const std::string more = text + " near the river, and one day";
+  const Json next = after.Json200("POST", "/v1/completions", body(more));
+  // But for the block of 16 that it ends in.
+  EXPECT_EQ(*next.Get<uint64_t>("usage.prompt_tokens_details.cached_tokens"), tokens / 16 * 16);
+  const Json fresh = cold.Json200("POST", "/v1/completions", body(more));
+  EXPECT_EQ(*fresh.Get<uint64_t>("usage.prompt_tokens_details.cached_tokens"), 0u);
+  EXPECT_EQ(said(next), said(fresh));
+  // A place before the end of what was restored, where no state was kept.
+  const std::string less = text.substr(0, text.size() - 60) + " or a mouse";
+  EXPECT_EQ(said(after.Json200("POST", "/v1/completions", body(less))),
+            said(cold.Json200("POST", "/v1/completions", body(less))));
+}
+
 TEST(OwnEndpoints, SessionsThatAreNotThere) {
   Fixture f;
   const std::string prompt = R"({"prompt":"a fox"})";
@@ -315,6 +345,17 @@ TEST(Watch, LogsContentOnlyWhereItIsToldTo) {
     const std::string id = json->Get<std::string>("id")->substr(9);
     EXPECT_NE(log.find("\"id\":\"" + id + "\""), std::string::npos) << log;
   }
+}
+
+TEST(Watch, WhatHasNoEffectIsSaid) {
+  Fixture f;
+  std::string body = Chat("A fox.");
+  body.insert(1, R"("chat_template_kwargs":{"enable_thinking":false,"think":false},)");
+  EXPECT_EQ(f.Ask("POST", "/v1/chat/completions", body).status, 200);
+  const std::string log = f.Logged();
+  EXPECT_NE(log.find("chat_template_kwargs.think: the template has no such switch"), std::string::npos)
+      << log;
+  EXPECT_EQ(log.find("enable_thinking"), std::string::npos) << log;
 }
 
 TEST(Watch, StrangersCanNotForgeLines) {

@@ -245,7 +245,7 @@ TEST(PrefixCache, ChoosesWhereToKeep) {
   EXPECT_EQ(cache->Find(third).tokens, 160u);
 }
 
-// B50: whatever changes at the end, what is prefilled is the change and at most one interval.
+// Whatever changes at the end, what is prefilled is the change and at most one interval.
 TEST(PrefixCache, AnEditCostsAtMostAnInterval) {
   const int64_t interval = 128;
   auto cache = Make({.interval = interval});
@@ -264,7 +264,7 @@ TEST(PrefixCache, AnEditCostsAtMostAnInterval) {
   }
 }
 
-// B59: a position before everything that is kept.
+// A position before everything that is kept.
 TEST(PrefixCache, FallsBackToAColdRun) {
   auto cache = Make({});
   const Ids history = Random(500, 7);
@@ -287,7 +287,7 @@ TEST(PrefixCache, FallsBackToAColdRun) {
   EXPECT_EQ(stats.found_tokens, 496u);
 }
 
-// B61: N checkpoints of one conversation are N states and one set of caches.
+// N checkpoints of one conversation are N states and one set of caches.
 TEST(PrefixCache, OneConversationHasItsCachesOnce) {
   auto cache = Make({});
   Ids history = Random(100, 3);
@@ -302,7 +302,7 @@ TEST(PrefixCache, OneConversationHasItsCachesOnce) {
   EXPECT_EQ(stats.ram_rows_bytes, 800u / 16 * static_cast<uint64_t>(layout.floats) * sizeof(float));
 }
 
-// B55: five chats in turns with one system prompt, room for three checkpoints: the shared beginning is never lost, and nobody's is dropped for
+// Five chats in turns with one system prompt, room for three checkpoints: the shared beginning is never lost, and nobody's is dropped for
 // one that a longer one makes redundant.
 void RoundRobin(PrefixCacheOptions options, bool restart) {
   const Ids system = Random(512, 1);
@@ -333,6 +333,35 @@ TEST(PrefixCache, KeepsTheSharedBeginningOnDisk) {
   TempDir dir;
   const auto rows = static_cast<uint64_t>(engine::RowsLayout::Of(Micro()).floats) * sizeof(float);
   RoundRobin({.directory = dir.path(), .disk_bytes = 4 * StateBytes() + 60 * rows}, true);
+}
+
+// A full disk, and a checkpoint that the next write would delete first: it is not written, and what is on the disk stays.
+TEST(PrefixCache, WritesNothingThatWouldBeDeletedNext) {
+  TempDir dir;
+  const auto rows = static_cast<uint64_t>(engine::RowsLayout::Of(Micro()).floats) * sizeof(float);
+  auto cache = Make({.directory = dir.path(),
+                     .disk_bytes = 5 * StateBytes() + 60 * rows,
+                     .write_bytes_per_hour = 0,
+                     .least_tokens = 16});
+  const Ids history = Random(800, 3);
+  const auto keep = [&](size_t tokens) {
+    auto session = Session::Create(Micro(), {.context = 800});
+    ASSERT_TRUE(session->Append(std::span(history).first(tokens), LogitRows::kNone, {}).ok());
+    cache->Keep(*session, CacheKind::kInterval);
+    Flush(*cache);
+  };
+  for (const size_t tokens : {800, 720, 640, 480, 400}) keep(tokens);
+  const auto files = Files(dir, ".state");
+  ASSERT_EQ(files.size(), 5u);
+  const uint64_t written = cache->stats().written_files;
+  keep(416);  // between two that are near
+  EXPECT_EQ(Files(dir, ".state"), files);
+  EXPECT_EQ(cache->stats().written_files, written);
+  EXPECT_EQ(cache->stats().evicted_disk, 0u);
+  EXPECT_EQ(cache->stats().entries_ram, 6u);
+  keep(208);  // far from all
+  EXPECT_NE(Files(dir, ".state"), files);
+  EXPECT_EQ(cache->stats().evicted_disk, 1u);
 }
 
 // What is dropped first when one conversation fills the budget: what later checkpoints make redundant, the densest first; never the ends.
@@ -379,7 +408,7 @@ TEST(PrefixCache, RespectsItsBudget) {
   EXPECT_EQ(two->Find(Join(Random(100, 3), {1})).why, CacheMiss::kEvicted);
 }
 
-// B62.
+// What one request spoils must not reach the next.
 TEST(PrefixCache, AStateThatIsNotFiniteIsNeverKept) {
   std::vector<std::string> lines;
   auto cache = Make({.log = [&](const std::string& line) { lines.push_back(line); }});
@@ -404,7 +433,7 @@ TEST(PrefixCache, AStateThatIsNotFiniteIsNeverKept) {
   EXPECT_EQ(cache->stats().ram_bytes, 0u);
 }
 
-// B53, B58: found after a restart, as often as it is asked for; the files stay.
+// Found after a restart, as often as it is asked for; the files stay.
 TEST(PrefixCache, ARestartFindsWhatWasKept) {
   TempDir dir;
   const PrefixCacheOptions options{.directory = dir.path()};
@@ -459,7 +488,7 @@ TEST(PrefixCache, TimesOfFilesDoNotMatter) {
   }
 }
 
-// B56: over 50 turns the disk gets each turn's state and the caches of its new tokens once.
+// Over 50 turns the disk gets each turn's state and the caches of its new tokens once.
 TEST(PrefixCache, WritesWhatIsNew) {
   TempDir dir;
   auto cache = Make({.directory = dir.path(), .write_bytes_per_hour = 0});

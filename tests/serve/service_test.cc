@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/printable.h"
 #include "serve/answering.h"
 #include "serve/api_error.h"
 #include "serve/prompts.h"
@@ -286,7 +287,7 @@ TEST(Service, StopStringsSpanTokensAndNeverLeak) {
   const auto service = Make(Stories());
   const Said whole = Answer(*service, Raw("Once upon a time", 40)).choices[0];
   ASSERT_GT(whole.text.size(), 60u);
-  for (size_t at = 5; at + 7 < 60; at += 5) {
+  for (size_t at = 0; at + 7 < 60; at += 5) {
     const std::string stop = whole.text.substr(at, 7);
     GenerationRequest request = Raw("Once upon a time", 40);
     request.stop = {"never in it", stop};
@@ -300,6 +301,151 @@ TEST(Service, StopStringsSpanTokensAndNeverLeak) {
     std::string tokens;
     for (const TokenLogprob& token : said.tokens) tokens += token.bytes;
     EXPECT_TRUE(said.text.starts_with(tokens)) << tokens;
+  }
+}
+
+// The first token is the whole stop string, or the end of the turn: nothing is said, and nothing has a probability. Looking for alternatives
+// before the first token is where an index goes wrong.
+TEST(Service, AnAnswerThatEndsWithItsFirstTokenIsEmpty) {
+  const auto service = Make(Stories());
+  GenerationRequest probe = Raw("Once upon a time", 3);
+  probe.logprobs = 0;
+  const Said usual = Answer(*service, probe).choices[0];
+  ASSERT_EQ(usual.tokens.size(), 3u);
+  for (const auto& logprobs : {std::optional<uint32_t>(), {0u}, {1u}, {5u}, {20u}}) {
+    GenerationRequest request = Raw("Once upon a time", 3);
+    request.logprobs = logprobs;
+    request.stop = {usual.tokens[0].bytes};
+    Said said = Answer(*service, request).choices[0];
+    EXPECT_EQ(said.text, "");
+    EXPECT_TRUE(said.tokens.empty());
+    EXPECT_EQ(said.outcome.reason, FinishReason::kStopString);
+    request.stop.clear();
+    request.sampler.logit_bias = {{Stories().tokenizer().stop_ids()[0], 1000.0f}};
+    said = Answer(*service, request).choices[0];
+    EXPECT_EQ(said.text, "");
+    EXPECT_TRUE(said.tokens.empty());
+    EXPECT_EQ(said.outcome.reason, FinishReason::kStop);
+    EXPECT_EQ(said.outcome.usage.completion, 0u);
+  }
+}
+
+// Of text and of chat, by the scheduler's choice and by the service's own, streamed or not.
+TEST(Service, AnswersHaveAsManyTokensAsAskedFor) {
+  const auto service = Make(Stories());
+  for (uint32_t most = 0; most <= 5; ++most) {
+    for (const bool chat : {false, true}) {
+      for (const bool logprobs : {false, true}) {
+        for (const bool stream : {false, true}) {
+          SCOPED_TRACE(testing::Message() << most << (chat ? " of chat" : "")
+                                          << (logprobs ? ", logprobs" : "") << (stream ? ", stream" : ""));
+          GenerationRequest request = chat ? Chat("Tell me a story.", most) : Raw("Once upon a time", most);
+          if (logprobs) request.logprobs = 1;
+          request.stream = stream;
+          const Said said = Answer(*service, request).choices[0];
+          EXPECT_EQ(said.outcome.usage.completion, most);
+          EXPECT_EQ(said.outcome.reason, FinishReason::kLength);
+          EXPECT_EQ(said.tokens.size(), logprobs ? most : 0);
+          EXPECT_EQ(said.text.empty(), most == 0);
+        }
+      }
+    }
+  }
+}
+
+// What would be chosen is banned, or made to come and then penalised: by the scheduler's sampler, the service's, and a grammar's.
+TEST(Service, BansAndPenaltiesHoldOnEveryPath) {
+  const auto service = Make(Stories());
+  const Tokenizer& tokenizer = Stories().tokenizer();
+  const int32_t fox = tokenizer.Encode(" fox").at(0), hen = tokenizer.Encode(" hen").at(0);
+  const std::string fox_text = tokenizer.Decode(std::span(&fox, 1)).value(),
+                    hen_text = tokenizer.Decode(std::span(&hen, 1)).value();
+  ASSERT_NE(fox, hen);
+  for (const bool chat : {false, true}) {
+    for (const bool logprobs : {false, true}) {
+      SCOPED_TRACE(testing::Message() << (chat ? "chat" : "text") << (logprobs ? ", logprobs" : ""));
+      GenerationRequest request = chat ? Chat("Tell me a story.", 4) : Raw("Once upon a time", 4);
+      if (logprobs) request.logprobs = 0;
+      const auto text = [&] { return Answer(*service, request).choices[0].text; };
+      request.sampler.logit_bias = {{fox, 500.0f}, {hen, 499.0f}};
+      EXPECT_EQ(text(), fox_text + fox_text + fox_text + fox_text);
+      request.sampler.logit_bias[0].second = -INFINITY;
+      EXPECT_EQ(text(), hen_text + hen_text + hen_text + hen_text);
+      request.sampler.logit_bias[0].second = 500.0f;
+      // Each of the two is ahead of the other only for as long as it was not said once (presence) or more often (frequency), by more than the
+      // model's own likes of them.
+      request.sampler.presence_penalty = 100;
+      request.max_tokens = 2;
+      EXPECT_EQ(text(), fox_text + hen_text);
+      request.sampler.presence_penalty = 0;
+      request.sampler.frequency_penalty = 100;
+      request.max_tokens = 4;
+      EXPECT_EQ(text(), fox_text + hen_text + fox_text + hen_text);
+      request.sampler.frequency_penalty = 0;
+      request.sampler.repetition_penalty = 4;
+      request.max_tokens = 2;
+      EXPECT_EQ(text(), fox_text + hen_text);
+    }
+  }
+  // In a grammar: of two values the one that is not banned, whichever it is.
+  const int32_t a = tokenizer.Encode("a").at(0), b = tokenizer.Encode("b").at(0);
+  for (const int32_t banned : {a, b}) {
+    GenerationRequest request = Chat("Choose.", 20);
+    request.constraint = {Constraint::Kind::kJsonSchema, R"({"enum":["a","b"]})"};
+    for (int32_t id = 0; id < Stories().usable_vocab(); ++id) {
+      // Longer tokens may begin with the letter too.
+      const auto piece = tokenizer.Decode(std::span(&id, 1));
+      if (piece.ok() && piece->find(banned == a ? 'a' : 'b') != std::string::npos)
+        request.sampler.logit_bias.emplace_back(id, -INFINITY);
+    }
+    EXPECT_EQ(Answer(*service, request).choices[0].text, banned == a ? "\"b\"" : "\"a\"");
+  }
+}
+
+// One place for answers and two: whoever had it before, a form is held, and goes when its request has ended.
+TEST(Service, FormsAreHeldBetweenRequestsWithoutOne) {
+  for (const int sessions : {1, 2}) {
+    const auto service = Make(Stories(), {.scheduler = {.sessions = sessions}});
+    GenerationRequest plain = Chat("Describe the fox.", 8), form = plain;
+    form.constraint = {Constraint::Kind::kJsonSchema, R"({"const":"hen and fox"})"};
+    form.max_tokens = 40;
+    const std::string free = Answer(*service, plain).choices[0].text;
+    std::vector<Pending> pending;
+    const bool forms[] = {true, false, true, true, false, true};
+    for (const bool has_form : forms) pending.push_back(Start(*service, has_form ? form : plain));
+    for (size_t i = 0; i < pending.size(); ++i) {
+      const Collected all = pending[i].done.get();
+      EXPECT_EQ(all.choices.at(0).text, forms[i] ? "\"hen and fox\"" : free) << i;
+    }
+  }
+}
+
+// Characters that the vocabulary has only in pieces: each answer holds back its own, whoever else is in the pass.
+TEST(Service, CharactersOfSeveralTokensStayWholeInCompany) {
+  const auto service = Make(Stories());
+  const std::vector<std::string> walls = {
+      "\xf0\x9f\xa6\x8a\xf0\x9f\x90\x94",
+      "\xe2\x9d\xa4\xef\xb8\x8f\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x9a\x80",
+      "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e", "e\xcc\x81\xd7\xa9\xf0\x9f\x8f\xb3"};
+  std::vector<Pending> pending;
+  for (size_t i = 0; i < 8; ++i) {
+    const std::string& wall = walls[i % 4];
+    ASSERT_GT(Stories().tokenizer().Encode(wall).size(), 4u) << "it is to be in pieces";
+    GenerationRequest request = Chat("Draw.", 200);
+    request.constraint = {Constraint::Kind::kJsonSchema, "{\"const\":\"" + wall + wall + "\"}"};
+    request.stream = i % 2 == 0;
+    if (i >= 4) request.logprobs = 1;
+    pending.push_back(Start(*service, request));
+  }
+  for (size_t i = 0; i < pending.size(); ++i) {
+    const Collected all = pending[i].done.get();
+    ASSERT_FALSE(all.error.has_value()) << all.error->message;
+    const Said& said = all.choices[0];
+    EXPECT_EQ(said.text, "\"" + walls[i % 4] + walls[i % 4] + "\"");
+    for (const std::string& piece : said.pieces) EXPECT_TRUE(ValidUtf8(piece)) << i;
+    std::string tokens;
+    for (const TokenLogprob& token : said.tokens) tokens += token.bytes;
+    EXPECT_EQ(tokens, i >= 4 ? said.text : "");
   }
 }
 
@@ -523,8 +669,29 @@ TEST(Service, OverflowIsWordedByEachApi) {
   const auto prompt = std::get<0>(EncodePrompts(Stories(), request))[0].size();
   request.max_tokens = static_cast<uint32_t>(64 - prompt);
   EXPECT_EQ(Answer(*service, request).choices[0].outcome.usage.completion, 64 - prompt);
+  const Said full = Answer(*service, request).choices[0];
+  EXPECT_EQ(full.outcome.reason, FinishReason::kLength);
   request.max_tokens.reset();
-  EXPECT_EQ(Answer(*service, request).choices[0].outcome.usage.completion, 64 - prompt);
+  EXPECT_EQ(Answer(*service, request).choices[0].text, full.text);
+  // One more does not, and is told by how much.
+  request.max_tokens = static_cast<uint32_t>(64 - prompt + 1);
+  Pending over = Start(*service, request);
+  ASSERT_TRUE(over.refused.has_value());
+  EXPECT_NE(over.refused->message.find("you requested 65 tokens"), std::string::npos)
+      << over.refused->message;
+  // A prompt has to leave room for a token: 63 do, 64 and 65 don't.
+  for (const size_t tokens : {63, 64, 65}) {
+    GenerationRequest exact = Raw("", 0);
+    exact.max_tokens.reset();
+    exact.prompts = {std::vector<int32_t>(tokens, 300)};
+    over = Start(*service, exact);
+    EXPECT_EQ(over.refused.has_value(), tokens > 63) << tokens;
+    if (tokens == 63) {
+      const Said last = over.done.get().choices[0];
+      EXPECT_EQ(last.outcome.usage.completion, 1u);
+      EXPECT_EQ(last.outcome.reason, FinishReason::kLength);
+    }
+  }
 }
 
 TEST(Service, EchoAndNoTokens) {
@@ -688,6 +855,125 @@ TEST(Service, AStreamThatWaitsSaysThatItLives) {
   EXPECT_TRUE(waiting.reply->text().ends_with(" end"));
   EXPECT_TRUE(whole.reply->Wait());
   EXPECT_EQ(running.done.get().choices.size(), 1u);
+}
+
+// The service's first request holds the scheduler: at its first token until others wait, whose prompts are then read in pieces beside its next
+// ones, and at token `at` until told to go on.
+struct Halfway {
+  explicit Halfway(size_t at) {
+    watcher.at_token = [this, at](const RequestInfo& info, size_t) {
+      if (info.id != 1) return;
+      ++own;
+      if (own == 1) {
+        begun.set_value();
+        others_wait.get_future().wait();
+      }
+      if (own == at) {
+        stands.set_value();
+        go_on.get_future().wait();
+      }
+    };
+  }
+  Watcher watcher;
+  size_t own = 0;
+  std::promise<void> begun, others_wait, stands, go_on;
+};
+
+std::string LongText(size_t sentences) {
+  std::string text;
+  for (size_t i = 0; i < sentences; ++i) text += i % 3 == 0 ? " The fox saw the hen." : " A mouse ran home.";
+  return text;
+}
+
+// A piece of a prompt that takes for ever: its stream has had its head, and says how far it is by the clock, whatever the pass does.
+TEST(Service, AStreamWhosePromptIsReadSaysHowFar) {
+  Halfway halfway(4);
+  const auto service = Make(Stories(), {.scheduler = {.sessions = 2, .most_prompt_rows = 32},
+                                        .keepalive = std::chrono::milliseconds(5),
+                                        .observer = &halfway.watcher});
+  Pending first = Start(*service, Raw("Once upon a time", 30));
+  halfway.begun.get_future().wait();
+  GenerationRequest stream = Raw(LongText(40), 2);
+  stream.stream = true;
+  const size_t total = Stories().tokenizer().Encode(LongText(40)).size();
+  ASSERT_GT(total, 200u);
+  Pending slow = Start(*service, stream);
+  halfway.others_wait.set_value();
+  halfway.stands.get_future().wait();
+  // Twice, since nothing else goes on meanwhile.
+  const std::string of = "/" + std::to_string(total) + " ";
+  size_t seen = 0;
+  for (int wait = 0; wait < 60'000 && seen < 2; ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::string text = slow.reply->text();
+    seen = 0;
+    for (uint64_t done = 1; done < total; ++done) {
+      const std::string line = ": " + std::to_string(done) + of;
+      for (size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++seen;
+    }
+  }
+  EXPECT_GE(seen, 2u) << slow.reply->text();
+  EXPECT_TRUE(slow.reply->text().starts_with("begin "));
+  EXPECT_EQ(slow.reply->status(), 200);
+  halfway.go_on.set_value();
+  EXPECT_EQ(slow.done.get().choices[0].outcome.usage.completion, 2u);
+  EXPECT_EQ(first.done.get().choices[0].outcome.usage.completion, 30u);
+}
+
+// Its prompt is given up with the next piece, and who asks again goes on from what was read. Streams and others alike.
+TEST(Service, AClientThatLeavesInItsPromptEndsItThere) {
+  for (const bool stream : {false, true}) {
+    Halfway halfway(4);
+    ServiceOptions options{.scheduler = {.sessions = 2, .most_prompt_rows = 32},
+                           .observer = &halfway.watcher};
+    options.cache = PrefixCacheOptions{.interval = 128, .least_tokens = 16};
+    const auto service = Make(Stories(), options);
+    Pending first = Start(*service, Raw("Once upon a time", 30));
+    halfway.begun.get_future().wait();
+    GenerationRequest request = Raw(LongText(40), 2);
+    request.stream = stream;
+    const size_t total = Stories().tokenizer().Encode(LongText(40)).size(),
+                 others = Stories().tokenizer().Encode("Once upon a time").size();
+    Pending left = Start(*service, request);
+    halfway.others_wait.set_value();
+    halfway.stands.get_future().wait();
+    left.reply->Leave();
+    halfway.go_on.set_value();
+    const Said said = left.done.get().choices[0];
+    EXPECT_EQ(said.outcome.reason, FinishReason::kCancelled);
+    EXPECT_EQ(said.text, "");
+    EXPECT_EQ(first.done.get().choices[0].outcome.usage.completion, 30u);
+    const uint64_t read = service->stats().prefilled - others;
+    EXPECT_GE(read, 32u);
+    EXPECT_LE(read, 4 * 32u);
+    const Said again = Answer(*service, request).choices[0];
+    EXPECT_GE(again.outcome.usage.cached + 16, read);
+    EXPECT_EQ(service->stats().prefilled - others, read + total - again.outcome.usage.cached);
+    // The answer is that of a server that nobody left.
+    EXPECT_EQ(again.text, Answer(*Make(Stories()), request).choices[0].text);
+  }
+}
+
+// One place: who leaves the queue ends nobody else's answer, and who leaves the place makes room.
+TEST(Service, AClientThatLeavesTheQueueEndsNobodyElse) {
+  Halfway halfway(4);
+  const auto service = Make(Stories(), {.scheduler = {.sessions = 1}, .observer = &halfway.watcher});
+  const std::string usual = Answer(*Make(Stories()), Raw("Once upon a time", 30)).choices[0].text;
+  Pending first = Start(*service, Raw("Once upon a time", 30));
+  halfway.begun.get_future().wait();
+  Pending waits = Start(*service, Raw("A king", 5)), next = Start(*service, Raw("Once upon a time", 400)),
+          last = Start(*service, Raw("Once upon a time", 30));
+  halfway.others_wait.set_value();
+  halfway.stands.get_future().wait();
+  waits.reply->Leave();
+  halfway.go_on.set_value();
+  const Said left = waits.done.get().choices[0];
+  EXPECT_EQ(left.outcome.reason, FinishReason::kCancelled);
+  EXPECT_EQ(left.outcome.usage.completion, 0u);
+  EXPECT_EQ(first.done.get().choices[0].text, usual);
+  service->Cancel(next.id);  // as if its client had left, wherever it is
+  EXPECT_EQ(next.done.get().choices[0].outcome.reason, FinishReason::kCancelled);
+  EXPECT_EQ(last.done.get().choices[0].text, usual);
 }
 
 TEST(Service, AModelWithoutATokenizerAnswersInIds) {
