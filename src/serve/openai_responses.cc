@@ -84,7 +84,8 @@ class Reader {
       const auto name = tool.RequireString("name");
       const auto description = tool.String("description");
       const Json* parameters = tool.Object("parameters");
-      const auto strict = tool.Bool("strict");  // what a call's arguments are is held to either way
+      const auto strict =
+          tool.Bool("strict");  // calls that must come are held to it either way, free ones never
       tool.Ignore({"allowed_callers", "async", "cache_control", "defer_loading", "output_schema"});
       tool.RefuseOthers();
       if (!name) return;
