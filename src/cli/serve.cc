@@ -174,18 +174,20 @@ Result<int> Serve(const ServeOptions& o) {
     if (!sessions.ok()) return sessions.status();
     offers.sessions = *std::move(sessions);
   }
+  const bool near =
+      settings->host == "localhost" || settings->host == "::1" || settings->host.starts_with("127.");
+  const bool keyless = settings->api_keys.empty();
   serve::Endpoints endpoints(
       {.answered = [&watch](const serve::HttpAnswered& answer) { watch.Answered(answer); },
-       .cors_origin = o.cors.value_or("")});
+       .cors_origin = o.cors.value_or(""),
+       .guard = {.own_pages = keyless, .local_names = keyless && near}});
   auto responses = OpenResponses(o);
   if (!responses.ok()) return responses.status();
   serve::AddResponseRoutes(endpoints, *std::move(responses),
                            [warn](const std::string& line) { warn("responses", line); });
   auto created = serve::HttpServer::Create(*settings);
   if (!created.ok()) return created.status();
-  const bool near =
-      settings->host == "localhost" || settings->host == "::1" || settings->host.starts_with("127.");
-  if (!near && settings->api_keys.empty())
+  if (!near && keyless)
     PrintError("glint serve: note: without --api-key, whoever reaches this machine may ask\n");
   // Declared after what it calls: it ends first.
   const std::unique_ptr<serve::HttpServer> server = *std::move(created);

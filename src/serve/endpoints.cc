@@ -319,6 +319,9 @@ void Endpoints::Handle(const HttpRequest& request, std::shared_ptr<Reply> reply)
     reply = std::move(wrapped);
   }
   Call call{request, std::move(reply), {}, service(), FormOf(request), std::move(id)};
+  if (const auto why = WhyRefused(options_.guard, request, options_.cors_origin);
+      why && request.path != "/health")
+    return SendError(call, {403, *why, "", "origin_not_allowed"});
   std::string allowed;
   for (const Route& route : routes_) {
     std::vector<std::string> parts;

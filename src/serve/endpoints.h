@@ -11,6 +11,7 @@
 
 #include "serve/generation.h"
 #include "serve/http.h"
+#include "serve/page_guard.h"
 #include "serve/service.h"
 
 namespace glint::serve {
@@ -45,6 +46,7 @@ struct HttpAnswered {
 struct EndpointOptions {
   std::function<void(const HttpAnswered&)> answered = {};  // from any thread, and soon done
   std::string cors_origin = {};  // what Access-Control-Allow-Origin says; empty: nothing
+  PageGuard guard = {};          // of all but /health
 };
 
 // Threads: Handle and the states from any thread; Add before the first request.

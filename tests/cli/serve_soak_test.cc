@@ -35,7 +35,7 @@ uint64_t ResidentBytes(pid_t process) {
 }
 
 std::string Post(const std::string& body, const std::string& headers = "") {
-  return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + headers +
+  return "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + headers +
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
@@ -181,7 +181,7 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
     trouble.Sleep(0.02);
   });
   trouble.Add(1, "bodies too large", [&](RawClient& client, std::mt19937_64& rng) {
-    client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+    client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n");
     client.Send(std::string(rng() % 100'000, 'x'));
     const auto answer = client.Answer();
     // It may cut off who goes on sending before the answer has been read.
@@ -192,7 +192,7 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
   trouble.Add(1, "/health", [&](RawClient& client, std::mt19937_64&) {
     while (!trouble.stopped()) {
       const auto begin = Time::now();
-      client.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+      client.Send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
       if (const auto answer = client.Answer(); answer.status != 200) return note("/health", answer);
       const std::lock_guard lock(mutex);
       health.push_back(std::chrono::duration<double>(Time::now() - begin).count());
@@ -236,7 +236,7 @@ TEST(ServeSoak, AnswersStayRightInBadCompany) {
   std::string page;
   for (int i = 0; i < 400; ++i) {
     RawClient client(server.port());
-    client.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     page = client.Answer().body;
     if (page.find("\nglint_queue_running 0\n") != std::string::npos &&
         page.find("\nglint_http_connections 1\n") != std::string::npos)

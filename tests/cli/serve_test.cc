@@ -22,7 +22,7 @@ using testing::Server;
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
-  return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers +
+  return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
@@ -80,23 +80,23 @@ TEST_F(Serve, AnswersAreThoseOfRun) {
 TEST_F(Serve, PathsAndMethodsThatAreNotThere) {
   Server server({"--cors-origin", "https://page.example", "--api-key", "k"});
   const std::string key = "Authorization: Bearer k\r\n";
-  auto answer = Ask(server, "GET /nothing HTTP/1.1\r\nHost: x\r\n" + key + "\r\n");
+  auto answer = Ask(server, "GET /nothing HTTP/1.1\r\nHost: localhost\r\n" + key + "\r\n");
   EXPECT_EQ(answer.status, 404);
   EXPECT_TRUE(answer.body.starts_with("{\"error\":{\"message\":")) << answer.body;
   EXPECT_EQ(answer.Header("access-control-allow-origin"), "https://page.example");
-  answer = Ask(server, "GET /v1/messages HTTP/1.1\r\nHost: x\r\n" + key + "\r\n");
+  answer = Ask(server, "GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n" + key + "\r\n");
   EXPECT_EQ(answer.status, 405);
   EXPECT_EQ(answer.Header("allow"), "POST");
   EXPECT_TRUE(answer.body.starts_with("{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\""))
       << answer.body;
-  answer = Ask(server, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+  answer = Ask(server, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(answer.status, 401);
-  answer = Ask(server, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  answer = Ask(server, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(answer.status, 200);
   EXPECT_TRUE(answer.body.starts_with("{\"status\":\"ok\"")) << answer.body;
   // A page of another origin asks before it sends a key.
   answer = Ask(server,
-               "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://page.example\r\n"
+               "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://page.example\r\n"
                "Access-Control-Request-Method: POST\r\n\r\n");
   EXPECT_EQ(answer.status, 204);
   EXPECT_TRUE(Has(answer.Header("access-control-allow-headers"), "Authorization"));
@@ -194,10 +194,10 @@ TEST_F(Serve, TakesAFileAndSaysWhatHappens) {
   server.Signal(SIGHUP);
   EXPECT_EQ(Ask(server, Post("/nothing", "", key)).status, 404);
   EXPECT_TRUE(lines_with(log, "\"path\":\"/nothing\""));
-  const auto page = Ask(server, "GET /metrics HTTP/1.1\r\nHost: x\r\n" + key + "\r\n");
+  const auto page = Ask(server, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + key + "\r\n");
   EXPECT_EQ(page.Header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_TRUE(Has(page.body, "\nglint_usage_completion_tokens_total 4\n")) << page.body;
-  EXPECT_EQ(Ask(server, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
+  EXPECT_EQ(Ask(server, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 401);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 0);
   EXPECT_EQ(server.err(), "");

@@ -40,6 +40,40 @@ std::shared_ptr<Service> Stories(ServiceObserver* observer = nullptr) {
   return *std::move(service);
 }
 
+TEST(Endpoints, WithoutKeysOtherSitesPagesAreRefused) {
+  const auto status = [](const PageGuard& guard, const std::string& cors, const std::string& host,
+                         const std::string& origin) {
+    Endpoints endpoints({.cors_origin = cors, .guard = guard});
+    HttpHeaders headers;
+    if (!host.empty()) headers.emplace_back("Host", host);
+    if (!origin.empty()) headers.emplace_back("Origin", origin);
+    EXPECT_NE(Ask(endpoints, "GET", "/health", "", headers)->status(), 403);
+    return Ask(endpoints, "POST", "/nowhere", "{}", headers)->status();  // 404: it got as far as the paths
+  };
+  const PageGuard local{.own_pages = true, .local_names = true}, open{.own_pages = true}, none{};
+  for (const std::string host : {"127.0.0.1:8080", "127.0.0.1", "localhost:8080", "LocalHost",
+                                 "app.localhost:1", "[::1]:8080", "[::1]", ""}) {
+    EXPECT_EQ(status(local, "", host, ""), 404) << host;
+    if (!host.empty()) {
+      EXPECT_EQ(status(local, "", host, "http://" + host), 404) << host;
+    }
+    EXPECT_EQ(status(local, "", host, "http://evil.example"), 403) << host;
+    EXPECT_EQ(status(local, "", host, "null"), 403) << host;
+  }
+  for (const std::string host : {"evil.example", "evil.example:8080", "localhost.evil.example",
+                                 "127.0.0.1.evil.example:8080", "notlocalhost", ":8080"}) {
+    EXPECT_EQ(status(local, "", host, ""), 403) << host;
+    EXPECT_EQ(status(local, "", host, "http://" + host), 403) << host;
+    EXPECT_EQ(status(open, "", host, "http://" + host), 404) << host;
+  }
+  EXPECT_EQ(status(open, "", "lan:8080", "http://lan:8081"), 403);
+  EXPECT_EQ(status(open, "", "lan:8080", "https://lan:8080"), 404);
+  EXPECT_EQ(status(local, "http://app.example", "localhost:8080", "http://app.example"), 404);
+  EXPECT_EQ(status(local, "http://app.example", "localhost:8080", "http://app.example.org"), 403);
+  EXPECT_EQ(status(local, "*", "localhost:8080", "http://evil.example"), 404);
+  EXPECT_EQ(status(none, "", "evil.example", "http://other.example"), 404);
+}
+
 TEST(Endpoints, WhileTheModelLoadsHealthSaysHowFarAndOthersWait) {
   Endpoints endpoints;
   endpoints.SetLoading(30, 120);
